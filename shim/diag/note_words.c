@@ -14,11 +14,13 @@ static const struct {
 	[CL_MADE_VIRTUAL] = { "virtual memory", "virtual",
 			      "CUDA shares virtual memory by descriptors alone: cuMemExportToShareableHandle here and "
 			      "cuMemImportFromShareableHandle there; or allocate it with cudaMalloc (PyTorch: without "
-			      "expandable_segments; vLLM: without sleep mode)" },
+			      "expandable_segments; vLLM: without sleep mode); or run it with `culimbo run "
+			      "--share-all`, which makes such handles of it" },
 	[CL_MADE_VIRTUAL_ALONE] = { "virtual memory without a handle type", "virtual-alone",
 				    "it was made for no way of sharing: give cuMemCreate the requestedHandleTypes "
 				    "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR and share its descriptor, or allocate it "
-				    "with cudaMalloc (PyTorch: without expandable_segments; vLLM: without sleep mode)" },
+				    "with cudaMalloc (PyTorch: without expandable_segments; vLLM: without sleep mode); or run "
+				    "it with `culimbo run --share-all`" },
 	[CL_MADE_POOL] = { "stream-ordered memory", "pool",
 			   "allocate it with cudaMalloc (PyTorch: without backend:cudaMallocAsync), or from a pool made "
 			   "with a handle type: cuMemPoolExportToShareableHandle once, then cuMemPoolExportPointer; the "

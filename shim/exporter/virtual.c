@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Virtual memory on the side of its exporter: see virtual.h. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,25 @@ static bool can_be_shared(const CUmemAllocationProp *prop)
 	       !prop->allocFlags.compressionType && !prop->allocFlags.usage;
 }
 
+/* Drivers before 535 (CUDA 12.2) are said to become slow by memory with handle types (pytorch#130890). */
+static bool is_slow_driver(void)
+{
+	static _Atomic int version;
+	int is = atomic_load_explicit(&version, memory_order_relaxed);
+
+	if (!is) {
+		if (!cl_driver.cuDriverGetVersion || cl_driver.cuDriverGetVersion(&is) != CUDA_SUCCESS)
+			is = INT_MAX;
+		atomic_store_explicit(&version, is, memory_order_relaxed);
+		if (is < 12020)
+			cl_log_once(CL_LOG_WARN,
+				    "CULIMBO_SHARE=all: this driver is older than 535, and may become slow by memory "
+				    "that can be shared: virtual memory stays as the program asks for it, and is shared "
+				    "only if it has a handle type");
+	}
+	return is < 12020;
+}
+
 CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			 unsigned long long flags)
 {
@@ -44,7 +64,7 @@ CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, cons
 		what.device = prop->location.id;
 		what.asked = (unsigned int)prop->requestedHandleTypes;
 		what.shareable = what.asked & fd;
-		if (!what.asked || what.asked == fabric) {
+		if ((!what.asked || what.asked == fabric) && !is_slow_driver()) {
 			CUmemAllocationProp more = *prop;
 
 			more.requestedHandleTypes = (CUmemAllocationHandleType)(what.asked | fd);

@@ -77,6 +77,12 @@ static void mapping_delete_locked(struct cl_mapping *mapping)
 		cl_hold_free_locked(hold);
 }
 
+/* Reports call virtual memory that was opened by a handle memory, as they do any other. */
+static enum cl_kind kind_in_reports(unsigned int kind)
+{
+	return kind == CL_VIRTUAL ? CL_MEMORY : (enum cl_kind)kind;
+}
+
 /* Writes @mapping into the import log of our own file, for reports. */
 static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
 {
@@ -91,7 +97,7 @@ static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
 		.generation = hold ? hold->generation : 0,
 		.stack = mapping->stack,
 		.exporter_pid = mapping->exporter_pid,
-		.kind = (uint8_t)kind,
+		.kind = (uint8_t)kind_in_reports(kind),
 		.device = (uint8_t)mapping->device });
 }
 
@@ -258,7 +264,7 @@ static struct cl_import describe_locked(enum cl_kind kind, const struct cl_mappi
 				    .exporter_pid = mapping->exporter_pid,
 				    .stack = mapping->stack,
 				    .device = (uint8_t)mapping->device,
-				    .kind = kind,
+				    .kind = kind_in_reports(kind),
 				    .managed = hold != NULL };
 
 	if (hold) {

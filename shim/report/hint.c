@@ -79,6 +79,10 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 					 "nothing to do while %s use it; they should call %s after the last use" :
 					 "nothing to do while %s uses it; it should call %s after the last use",
 				 pid, close);
+		} else if (g->unmapped) {
+			snprintf(to, n,
+				 "%s %s what was there before: it should close it (%s) before its exporter unmaps it, and "
+				 "open a new handle after", pid, alive > 1 ? "read" : "reads", close);
 		} else {
 			snprintf(to, n,
 				 "%s should close it (%s) before the exporter destroys or resets the context",

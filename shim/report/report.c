@@ -553,6 +553,7 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 		if (!g)
 			continue;
 		g->freed_observed = block.freed_observed;
+		g->unmapped = block.unmapped;
 		g->own_opens += own;
 		cl_report_add_holders(g, &block, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);
 		g->other_holds += n < SLOTS_SEEN ? 0 : n - SLOTS_SEEN;

@@ -35,6 +35,7 @@ struct cl_report_group {
 
 	uint32_t stack[2]; /* those of the first that was added */
 	bool suppressed;
+	bool unmapped;	     /* ORPHANED: virtual memory that its exporter has unmapped */
 	bool freed_observed; /* HELD_LIMBO under CULIMBO_MODE=observe: the driver has it back */
 	uint64_t n, bytes, pinned, own_opens, stays;
 	uint64_t oldest;	  /* the earliest `since` of its items */

@@ -142,9 +142,13 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 						     "MAPPED: %s %s %s of process %u", who, is_event ? have : map, sum, pid);
 		break;
 	case CL_REPORT_ORPHANED:
-		snprintf(to, 512, is_event ? "CONTEXT: process %u ended the context of %s that %s still %s open" :
-					     "CONTEXT: process %u ended the context of %s that %s still %s",
-			 pid, sum, who, is_event ? have : map);
+		if (g->unmapped)
+			snprintf(to, 512, "UNMAPPED: process %u unmapped %s that %s still %s", pid, sum, who, map);
+		else
+			snprintf(to, 512,
+				 is_event ? "CONTEXT: process %u ended the context of %s that %s still %s open" :
+					    "CONTEXT: process %u ended the context of %s that %s still %s",
+				 pid, sum, who, is_event ? have : map);
 		break;
 	case CL_REPORT_UNTRACKED:
 		snprintf(to, 512, "KEPT: process %u %s %s that could not be tracked: kept to its end", pid,

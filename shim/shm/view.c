@@ -294,6 +294,7 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 		.free_stack = r.free_stack,
 		.pinned = r.pinned != 0,
 		.given_back = state == CL_ORPHANED && r.given_back == CL_FORCED_OUT,
+		.unmapped = state == CL_ORPHANED && r.kind == CL_VIRTUAL,
 		.freed_observed = state == CL_ORPHANED && r.given_back == CL_FREED_OBSERVED,
 	};
 	for (unsigned int w = 0; w < CL_WORDS; w++)

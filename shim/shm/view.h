@@ -83,7 +83,8 @@ struct cl_view_block {
 	unsigned int holders;
 	bool pinned;		    /* an importer without a slot has it: kept until the exporter ends */
 	bool given_back;	    /* ORPHANED, though no context ended: its exporter gave it back while it was held */
-	bool freed_observed;	    /* the same, but its program freed it, and CULIMBO_MODE=observe lets it */
+	bool unmapped;		    /* ORPHANED: virtual memory; its importers keep the bytes that it had */
+	bool freed_observed;	    /* the same as given_back, but its program freed it, and CULIMBO_MODE=observe lets it */
 	bool told;		    /* set by a report: another process has told of it */
 };
 /* Returns a bound: every record's number is below it. */

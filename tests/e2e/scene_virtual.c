@@ -506,6 +506,112 @@ static void crowd(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* After exec a process is another image: what it had open is closed, and what it shared is gone. */
+static void execs(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C"), *o = ENTER("O", .bare = true);
+	uint64_t before = free_memory(o), at = reserve(p, BIG), import, again;
+	struct handle handle;
+	int result;
+
+	map(p, at, BIG, OWN);
+	handle = export_block(p, at);
+	open_block(c, &handle);
+	unmap(p, at, BIG);
+	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ok(free_within(o, before, 3000, NULL), "17 C execs: what it had open is free");
+	ASK(c, begin);
+	map(p, at, BIG, NEXT);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	tell(p, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ASK(p, begin);
+	ok(reads(c, import, BIG, NEXT, NULL), "17 P execs: C reads on");
+	result = try_open(c, &handle, &again);
+	ok(result, "17 P execs: its handles are refused (%d)", result);
+	at = reserve(p, PIECE);
+	map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	again = open_block(c, &handle);
+	ok(reads(c, again, PIECE, OWN, NULL), "17 P's new image shares on");
+	close_block(c, again);
+	close_block(c, import);
+	leave(c);
+	leave(p);
+	leave(o);
+}
+
+/* Switched off, nothing differs from bare. */
+static void off(void)
+{
+	static const char *const envs[] = { ALL " CULIMBO_MODE=observe", ALL " CULIMBO_DISABLE=1" };
+
+	for (size_t i = 0; i < sizeof envs / sizeof *envs; i++) {
+		struct actor *p = ENTER("P", .env = envs[i]);
+		uint64_t at = reserve(p, PIECE), memory = make(p, PIECE, 0);
+		struct handle handle;
+
+		if (ASK(p, v_map, at, PIECE, memory)->result)
+			break_off("P cannot map");
+		ok(try_export(p, at, &handle) == INVALID_VALUE, "17 %s: refused as bare", envs[i]);
+		ASK(p, v_types, memory, at);
+		ok(!p->reply.v[0] && !p->reply.v[1], "17 %s: the memory has no handle types", envs[i]);
+		leave(p);
+	}
+}
+
+/* Descriptors run out, at either side: an error in bounded time, and it works again after. */
+static void no_descriptors(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
+	uint64_t at = reserve(p, 4 * PIECE), import;
+	struct handle handle;
+	double start;
+	int result;
+
+	map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	close_block(c, open_block(c, &handle));
+	for (int side = 0; side < 2; side++) {
+		struct actor *poor = side ? c : p;
+
+		ASK(poor, descriptors, 1);
+		start = now_ms();
+		result = try_open(c, &handle, &import);
+		ok(result && now_ms() - start < 9000, "17 %s has no descriptor left: an error (%d, %.0f ms)", poor->name,
+		   result, now_ms() - start);
+		ASK(poor, descriptors, 0);
+		result = try_open(c, &handle, &import);
+		ok(!result && reads(c, import, PIECE, OWN, NULL), "17 then it works again (%d)", result);
+		if (!result)
+			close_block(c, import);
+	}
+	ok(count_said(c, "no descriptors left") == 1, "17 C says why, once");
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* What the two sides say of memory that is unmapped while it is open. */
+static void told(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_REPORT=always"), *c = ENTER("C", .env = "CULIMBO_REPORT=always");
+	uint64_t at = reserve(p, 4 * PIECE), import;
+	struct handle handle;
+
+	map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	unmap(p, at, PIECE);
+	(void)import;
+	leave(p);
+	leave(c);
+	ok(count_said(p, "UNMAPPED: process") == 1 && count_said(p, "reads what was there before") == 1,
+	   "17 P says that C reads the old bytes");
+	ok(count_said(c, "not_closed=1") == 1, "17 C says that it has not closed it");
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 const struct scene virtual_scenes[] = {
 	{ "virtual-one-linked", one_linked, 0 },
 	{ "virtual-one-dlsym", one_dlsym, 0 },
@@ -522,6 +628,10 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-dead", dead, 0 },
 	{ "virtual-stopped", stopped, 0 },
 	{ "virtual-odd", odd, SCENE_ALONE },
+	{ "virtual-execs", execs, SCENE_ALONE },
+	{ "virtual-off", off, 0 },
+	{ "virtual-no-descriptors", no_descriptors, SCENE_SIMULATED },
+	{ "virtual-told", told, 0 },
 	{ "virtual-many", many, 0 },
 	{ "virtual-forks", forks, 0 },
 	{ 0 }

@@ -83,6 +83,7 @@
 	X(fork_calls)	 /* block, import -> results of free, export, close, allocate in a child */ \
 	X(exec)		 /* becomes a new image of itself, which must begin again */               \
 	X(close_fds)	 /* enum close_which -> how many were open */                              \
+	X(descriptors)	 /* 1: takes all descriptors that there are, 0: gives them back */         \
 	X(jail)		 /* chroot into an empty folder beside CULIMBO_DIR */                     \
 	X(user)		 /* effective user, 1: permanently */                                      \
 	X(produce)	 /* threads, rounds, bytes, consumers, pool, 0, or 1 for virtual memory: exports to them, frees at once */   \

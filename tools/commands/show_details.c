@@ -155,6 +155,8 @@ static const char *class_text(const struct cl_view_block *block)
 	case CL_VIEW_ORPHANED:
 		if (block->freed_observed)
 			return "freed by its program, though others held it; nothing is kept under CULIMBO_MODE=observe";
+		if (block->unmapped)
+			return "unmapped by its program, though others have it open: they read the bytes that it had";
 		return block->given_back ? "given back to the driver, though others held it (CULIMBO_HELD_BYTES)" :
 					   "gone with its context, though others held it";
 	default:

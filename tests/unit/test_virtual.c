@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Virtual memory on the side of its exporter (exporter/virtual.h), with a fake driver: what the driver is
+ * asked for, what a handle names, and that an unmap ends it before the driver is called.
+ */
+#include "tests/unit/limbo.h"
+
+#include "shim/descriptors/server.h"
+#include "shim/exporter/virtual.h"
+#include "shim/shm/virtual_handle.h"
+#include "shim/virtual.h"
+
+enum { FD = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, FABRIC = 8, SIZE = 2 * MIB };
+#define AT UINT64_C(0x600000000000)
+
+/* ------------------------------------------------------------------ the driver */
+static struct {
+	unsigned int calls, types[4]; /* of cuMemCreate() */
+	CUresult of_fd, of_all;
+	CUresult unmap;
+	uint64_t unmaps;
+	bool live_in_unmap;
+	CUipcMemHandle handle; /* whose record is looked at then */
+} drv;
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+		       unsigned long long flags)
+{
+	driver_entered();
+	CHECK(size == SIZE && !flags);
+	drv.types[drv.calls++] = prop ? (unsigned int)prop->requestedHandleTypes : 99;
+	if (drv.of_all)
+		return drv.of_all;
+	if (drv.of_fd && prop && (prop->requestedHandleTypes & FD))
+		return drv.of_fd;
+	*handle = 100 + drv.calls;
+	return CUDA_SUCCESS;
+}
+
+static struct cl_stamp its_stamp(const CUipcMemHandle *handle)
+{
+	struct cl_virtual_handle its;
+	struct cl_stamp stamp;
+
+	memcpy(&its, handle, sizeof its);
+	stamp = cl_stamp_unpack(its.stamp);
+	CHECK(cl_region_has_stamped(&cl_own, &stamp));
+	return stamp;
+}
+
+static bool is_live(const CUipcMemHandle *handle)
+{
+	struct cl_stamp stamp = its_stamp(handle);
+
+	return cl_serve_is_live(&cl_own, stamp.record, stamp.generation);
+}
+
+static CUresult unmap(CUdeviceptr p, size_t size)
+{
+	driver_entered();
+	drv.unmaps++;
+	drv.live_in_unmap = is_live(&drv.handle);
+	return drv.unmap;
+}
+
+static CUresult release(CUmemGenericAllocationHandle handle)
+{
+	driver_entered();
+	return CUDA_SUCCESS;
+}
+
+static CUresult refuse(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	driver_entered();
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult no_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	driver_entered();
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult no_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
+{
+	driver_entered();
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static void start(void)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.share.number = CL_SHARE_ALL;
+	memset(&drv, 0, sizeof drv);
+	cl_driver.cuMemCreate = create;
+	cl_driver.cuMemUnmap = unmap;
+	cl_driver.cuMemRelease = release;
+	cl_driver.cuIpcGetMemHandle = refuse;
+	cl_driver.cuMemGetAddressRange_v2 = no_range;
+	cl_driver.cuPointerGetAttribute = no_attribute;
+}
+
+/* Asks for memory with @types; returns how often the driver was asked. */
+static unsigned int made(CUmemAllocationProp prop, CUresult expected)
+{
+	CUmemGenericAllocationHandle handle;
+
+	prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	drv.calls = 0;
+	CHECK_EQUAL(cl_virtual_create(&handle, SIZE, &prop, 0), expected);
+	return drv.calls;
+}
+#define DEVICE .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE }
+
+IN_A_CHILD(a_descriptor_is_asked_for_where_another_process_could_map_the_memory)
+{
+	start();
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE }, CUDA_SUCCESS), 1);
+	CHECK_EQUAL(drv.types[0], FD);
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE, .requestedHandleTypes = (CUmemAllocationHandleType)FABRIC },
+			 CUDA_SUCCESS), 1);
+	CHECK_EQUAL(drv.types[0], FD | FABRIC);
+	/* as asked: it has a descriptor, or cannot be mapped elsewhere as it is */
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE, .requestedHandleTypes = (CUmemAllocationHandleType)FD },
+			 CUDA_SUCCESS), 1);
+	CHECK_EQUAL(drv.types[0], FD);
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE, .allocFlags.compressionType = 1 }, CUDA_SUCCESS), 1);
+	CHECK_EQUAL(drv.types[0], 0);
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE, .allocFlags.usage = 1 }, CUDA_SUCCESS), 1);
+	CHECK_EQUAL(drv.types[0], 0);
+	CHECK_EQUAL(made((CUmemAllocationProp){ .location = { .type = CU_MEM_LOCATION_TYPE_INVALID } },
+			 CUDA_SUCCESS), 1);
+	CHECK_EQUAL(drv.types[0], 0);
+	cl_options.mode.number = CL_MODE_OBSERVE;
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE }, CUDA_SUCCESS), 1);
+	CHECK_EQUAL(drv.types[0], 0);
+}
+
+IN_A_CHILD(where_the_driver_refuses_that_the_program_gets_what_it_asked_for)
+{
+	CUipcMemHandle handle;
+
+	start();
+	drv.of_fd = CUDA_ERROR_NOT_SUPPORTED;
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE }, CUDA_SUCCESS), 2);
+	CHECK(drv.types[0] == FD && drv.types[1] == 0);
+	cl_virtual_reserved(AT, SIZE);
+	cl_virtual_mapped(AT, SIZE, 0, 102);
+	CHECK_EQUAL(cl_memory_export(&handle, AT), CUDA_ERROR_INVALID_VALUE);
+	/* the driver's own error, for what the program asked for */
+	drv.of_all = CUDA_ERROR_INVALID_DEVICE;
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE }, CUDA_ERROR_INVALID_DEVICE), 2);
+	/* no memory is no reason to ask again */
+	drv.of_all = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE }, CUDA_ERROR_OUT_OF_MEMORY), 1);
+}
+
+static CUresult old_version(int *version)
+{
+	*version = 12010;
+	return CUDA_SUCCESS;
+}
+
+IN_A_CHILD(an_old_driver_is_asked_for_what_the_program_wants)
+{
+	start();
+	cl_driver.cuDriverGetVersion = old_version;
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE }, CUDA_SUCCESS), 1);
+		CHECK_EQUAL(drv.types[0], 0);
+	}
+	CHECK_EQUAL(logged("older than 535"), 1);
+}
+
+/* Two allocations of three pieces, which leave a hole between them. */
+static void map_two(void)
+{
+	made((CUmemAllocationProp){ DEVICE }, CUDA_SUCCESS);
+	cl_virtual_reserved(AT, 4 * SIZE);
+	cl_virtual_mapped(AT + SIZE, SIZE, 0, 101);
+	cl_virtual_mapped(AT + 3 * SIZE, SIZE, 0, 101);
+}
+
+static uint64_t offset_of(const CUipcMemHandle *handle)
+{
+	struct cl_virtual_handle its;
+
+	memcpy(&its, handle, sizeof its);
+	CHECK(cl_is_virtual_handle(handle) && its.size == 4 * SIZE && !its.bytes);
+	return its.offset;
+}
+
+IN_A_CHILD(a_handle_names_the_allocation_or_the_reservation)
+{
+	CUipcMemHandle second, again, inside, start_of_all;
+	uint32_t exports;
+
+	start();
+	map_two();
+	CHECK_EQUAL(cl_memory_export(&second, AT + 3 * SIZE), CUDA_SUCCESS);
+	CHECK_EQUAL(offset_of(&second), 3 * SIZE);
+	CHECK_EQUAL(cl_memory_export(&again, AT + 3 * SIZE), CUDA_SUCCESS);
+	CHECK(!memcmp(&second, &again, sizeof again));
+	CHECK_EQUAL(cl_memory_export(&inside, AT + 3 * SIZE + 77), CUDA_SUCCESS);
+	CHECK(!memcmp(&second, &inside, sizeof inside));
+	exports = cl_own.record[its_stamp(&second).record].exports;
+	CHECK_EQUAL(exports, 3);
+	/* nothing is mapped at the start; a hole has no handle */
+	CHECK_EQUAL(cl_memory_export(&start_of_all, AT), CUDA_SUCCESS);
+	CHECK_EQUAL(offset_of(&start_of_all), 0);
+	CHECK(its_stamp(&start_of_all).record != its_stamp(&second).record);
+	CHECK_EQUAL(cl_memory_export(&again, AT + 2 * SIZE), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_memory_export(&again, AT + 4 * SIZE), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_own.header->live_blocks, 2);
+	cl_virtual_end(SOON);
+}
+
+IN_A_CHILD(an_unmap_ends_the_handle_before_the_driver_is_called)
+{
+	CUipcMemHandle again;
+
+	start();
+	map_two();
+	CHECK_EQUAL(cl_memory_export(&drv.handle, AT + SIZE), CUDA_SUCCESS);
+	CHECK(is_live(&drv.handle));
+	/* not a whole mapping: the driver refuses, and nothing has ended */
+	drv.unmap = CUDA_ERROR_INVALID_VALUE;
+	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE / 2), CUDA_ERROR_INVALID_VALUE);
+	CHECK(is_live(&drv.handle) && drv.live_in_unmap);
+	/* refused all the same: handles have ended, and it can be shared again */
+	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_ERROR_INVALID_VALUE);
+	CHECK(!is_live(&drv.handle) && !drv.live_in_unmap);
+	CHECK_EQUAL(cl_memory_export(&again, AT + SIZE), CUDA_SUCCESS);
+	CHECK(is_live(&again) && memcmp(&again, &drv.handle, sizeof again));
+	drv.unmap = CUDA_SUCCESS;
+	drv.handle = again;
+	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_SUCCESS);
+	CHECK(!is_live(&again) && !drv.live_in_unmap);
+	CHECK_EQUAL(drv.unmaps, 3);
+	CHECK_EQUAL(cl_memory_export(&again, AT + SIZE), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_own.header->live_blocks, 0);
+	cl_virtual_end(SOON);
+}
+
+IN_A_CHILD(without_the_service_there_is_no_handle)
+{
+	CUipcMemHandle handle;
+
+	start();
+	map_two();
+	cl_virtual_end(SOON);
+	CHECK_EQUAL(cl_memory_export(&handle, AT + SIZE), CUDA_ERROR_INVALID_VALUE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_descriptor_is_asked_for_where_another_process_could_map_the_memory),
+		cmocka_unit_test(where_the_driver_refuses_that_the_program_gets_what_it_asked_for),
+		cmocka_unit_test(an_old_driver_is_asked_for_what_the_program_wants),
+		cmocka_unit_test(a_handle_names_the_allocation_or_the_reservation),
+		cmocka_unit_test(an_unmap_ends_the_handle_before_the_driver_is_called),
+		cmocka_unit_test(without_the_service_there_is_no_handle),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
