@@ -271,7 +271,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	tell B "export 1024 1"
 	tell P "open $SAID"
 	run "$C" show "${PID[P]}"
-	[[ $output =~ unmanaged\ +unknown\ +at\ 0x[0-9a-f]+,\ of\ process\ ${PID[B]} ]]
+	[[ $output =~ unmanaged\ +unknown\ +-\ +of\ process\ ${PID[B]} ]]
 	run "$C" report --pid "${PID[P]}"
 	has "has 1 block of a process without culimbo open (unmanaged)"
 	run "$C" collect "${PID[B]}"
