@@ -215,7 +215,7 @@ static int write_end(char *to, size_t size, const struct killed *killed, const c
 	if (killed->signal)
 		return n + snprintf(to + n, size - (size_t)n, " was killed by signal %d (%s)", (int)killed->signal,
 				    strsignal((int)killed->signal));
-	return n + snprintf(to + n, size - (size_t)n, " ended without a report: killed, by which signal is not known");
+	return n + snprintf(to + n, size - (size_t)n, " ended without a report: probably killed, by which signal is not known");
 }
 
 static void add_end(struct finding *f, uint64_t pid, const struct killed_list *killed)

@@ -138,7 +138,8 @@ void cu_note_nobody(void)
 	char path[256];
 
 	cu_clean(path, sizeof(path), cu_directory(), 255);
-	cu_note("No process shares GPU memory under culimbo (there is no file in %s).", path);
+	cu_note("No process shares GPU memory under culimbo (there is no %s %s).",
+		access(cu_directory(), F_OK) ? "directory" : "file in", path);
 	cu_note("Start programs by `culimbo run -- CMD`; `culimbo ps --unprotected` lists those that use CUDA without it.");
 }
 
