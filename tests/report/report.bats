@@ -91,6 +91,7 @@ load common.bash
 	has text "CULIMBO_KEEP_DEAD" # (it may have been killed)
 	fails 1 "$C" report /etc/passwd > out 2> text
 	has text "/etc/passwd: it has no culimbo report in it"
+	[ ! -s out ] # nothing of its contents
 	fails 1 "$C" report - < /dev/null 2> text
 	fails 2 "$C" report --pid x 2> text
 	fails 2 "$C" report --top -1 2> text

@@ -244,3 +244,18 @@ nothing_waits() {
 	has "Removed 1 file"
 	[ -z "$(folders)" ]
 }
+
+@test "collect of a process that keeps freed blocks of others says so" {
+	start P CULIMBO_GRACE=1h
+	start C
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	run "$C" collect "${PID[C]}"
+	exits 0
+	[[ $output != *"of others"* ]]
+	tell P "free 1"
+	run "$C" collect "${PID[C]}"
+	exits 0
+	has "Nothing of process ${PID[C]} "
+	has "  it has open 1 freed block of others, 4 KiB: \`culimbo show ${PID[C]}\` names it"
+}

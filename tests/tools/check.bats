@@ -39,15 +39,15 @@ setup_file() {
 	run "$C" check --simulate --output text -- "${unseen[@]}"
 	exits 99
 	cat text
-	grep -E '^culimbo: process [0-9]+ \(.*is_killed\) ended without a report of its own, as a process does that is killed; by which signal is not known$' text
+	grep -E '^culimbo: process [0-9]+ \(.*is_killed\) ended without a report of its own: probably killed, by which signal is not known$' text
 	run "$C" check --simulate --json --output json -- "${unseen[@]}"
 	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
 	jq -e -s 'any(.[]; .type == "descendant" and .ended == "unknown" and .cuda and .reported == false)' json
 	run "$C" check --simulate --format=junit --output junit.xml -- "${unseen[@]}"
-	[ "$(grep -cE '^process [0-9]+ ended without a report: killed, by which signal is not known$' junit.xml)" -eq 1 ]
-	grep -A1 '<system-out>' junit.xml | grep -E '^process [0-9]+ \(.*is_killed\) ended without a report: killed'
+	[ "$(grep -cE '^process [0-9]+ ended without a report: probably killed, by which signal is not known$' junit.xml)" -eq 1 ]
+	grep -A1 '<system-out>' junit.xml | grep -E '^process [0-9]+ \(.*is_killed\) ended without a report: probably killed'
 	run "$C" check --simulate --format=github --output text -- "${unseen[@]}"
-	grep -E '^::warning title=culimbo check::process [0-9]+ \(.*is_killed\) ended without a report: killed' text
+	grep -E '^::warning title=culimbo check::process [0-9]+ \(.*is_killed\) ended without a report: probably killed' text
 }
 
 @test "check: a process that becomes another program with what it has open was not killed" {

@@ -140,6 +140,15 @@ widest() {
 	done
 }
 
+@test "a directory that is not there is told from one without files" {
+	mkdir -m 700 empty
+	run --separate-stderr "$C" ps --dir="$PWD/empty"
+	[[ $stderr == *"(there is no file in $PWD/empty)."* ]]
+	run --separate-stderr "$C" ps --dir="$PWD/mistyped"
+	exits 0
+	[[ $stderr == *"(there is no directory $PWD/mistyped)."* ]]
+}
+
 @test "ps --unprotected says so if there is no such process" {
 	# of a user who has none
 	[ "$(id -u)" -eq 0 ] || skip "not root"

@@ -321,6 +321,16 @@ for line in sys.stdin:
 	[ "$(wc -c < typed)" -lt $((4 * $(wc -c < once))) ]
 }
 
+@test "with --iterations, a terminal keeps the last table after the screen" {
+	scene
+	TERM=xterm script -qec "stty cols 80 rows 24; $C top -d 100ms -n 2" typed < /dev/null > /dev/null
+	# \e[?1049l: the terminal has its old contents again
+	sed -n '/1049l/,$p' typed | tr -d '\r' > after
+	cat -v after
+	grep -E "^ *${PID[P]} alive +6M " after
+	grep -E "^ *${PID[C]} alive .*sharer" after
+}
+
 @test "a dumb terminal gets a table; so does a pipe, once" {
 	scene
 	opens 150 20 "TERM=dumb $C top"

@@ -280,13 +280,11 @@ static void note_descriptors(const struct cu_scan *scan)
 	cu_bytes_long(out, sum.fd_export_bytes);
 	cu_bytes_long(in, sum.fd_import_bytes);
 	if (sum.fd_exports || sum.fd_imports)
-		fprintf(stderr,
-			"Besides, by descriptors, which CUDA keeps alive by itself: exported %" PRIu64 " times, %s, "
-			"imported %" PRIu64 " times, %s; `culimbo ps` says by whom.\n",
+		cu_note("Besides, by descriptors, which CUDA keeps alive by itself: exported %" PRIu64 " times, %s, "
+			"imported %" PRIu64 " times, %s; `culimbo ps` says by whom.",
 			sum.fd_exports, out, sum.fd_imports, in);
 	if (sum.fabric)
-		fprintf(stderr, "Besides, by fabric handles, which culimbo does not cover: %" PRIu64 " times.\n",
-			sum.fabric);
+		cu_note("Besides, by fabric handles, which culimbo does not cover: %" PRIu64 " times.", sum.fabric);
 }
 
 static int blocks(const struct cu_command *command, int argc, char **argv)
@@ -351,7 +349,7 @@ static int blocks(const struct cu_command *command, int argc, char **argv)
 	if (status == CU_OK && !scan.processes && !format.json && !format.raw)
 		cu_note_nobody();
 	else if (status == CU_OK && !scan.blocks && !format.json && !format.raw)
-		fprintf(stderr, "No blocks are shared, and none wait: the processes of `culimbo ps` export nothing now.\n");
+		cu_note("No blocks are shared, and none wait: the processes of `culimbo ps` export nothing now.");
 	if (status == CU_OK && !format.json && !format.raw)
 		note_descriptors(&scan);
 	if (status != CU_USAGE)

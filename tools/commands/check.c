@@ -99,7 +99,7 @@ static const char *why_lost(const struct cu_check_findings *f, const struct cu_d
 	return cu_check_has_reported(f, (uint64_t)d->pid) ?
 		       "became another program (exec), and so wrote no report of what it had open" :
 	       d->status != -1 ? "ended without a report of its own, though no signal killed it" :
-				 "ended without a report of its own, as a process does that is killed; by which signal is not known";
+				 "ended without a report of its own: probably killed, by which signal is not known";
 }
 
 /*
@@ -167,8 +167,8 @@ static void say_descendants(struct cu_check_findings *f)
 		if ((!d->unprotected && !d->runs && !was_killed(d) && !lost && !without) || (!e->json && named++ >= NAMED))
 			continue;
 		say_one(f, d, finding && d->unprotected, lost,
-			d->unprotected ? "uses CUDA without culimbo: what it opens is not protected; did LD_PRELOAD get lost "
-					 "on the way to it (sudo, env -i, a container, another user)?" :
+			d->unprotected ? "uses CUDA without culimbo: what it opens is not protected.\n"
+					 "culimbo: Did LD_PRELOAD get lost on the way to it (sudo, env -i, a container)?" :
 			d->runs && d->cuda ? "still runs, and uses CUDA: what it will leave is not known" :
 			d->runs ? "still runs" : was_killed(d) ? "was killed" : lost ? why_lost(f, d) :
 			"ended without a report: it ran without culimbo, and may have opened what no other process did");
@@ -215,8 +215,8 @@ static void say_end(struct cu_check_findings *f)
 	cl_emit_line_end(e);
 	if (!f->cuda)
 		cl_emit_words(e, "culimbo: no CUDA call of any process reached culimbo: nothing was checked\n"
-				 "culimbo: `culimbo doctor` looks for the reason%s\n",
-			      f->simulated ? "" : ". Without a GPU: check --simulate");
+				 "culimbo: (see `culimbo doctor`%s)\n",
+			      f->simulated ? "" : ". Without a GPU, --simulate simulates one");
 	if (f->never_opened)
 		cl_emit_words(e, "culimbo: %llu process%s exported memory that no process under culimbo opened\n"
 				 "culimbo: (nobody did, or who did is not protected; --require-opened fails then)\n",

@@ -127,9 +127,9 @@ struct finding {
 	const char *object;
 };
 
-/* A process that a signal ended. */
+/* A process that a signal ended; 0: which one is not known. */
 struct killed {
-	uint64_t pid, signal; /* signal 0: which one is not known */
+	uint64_t pid, signal;
 	char command[256];
 };
 
@@ -204,18 +204,15 @@ static void add_side(struct finding *f, const char *verb, const char *process, c
 	f->sides++;
 }
 
-/* Writes how it ended, with @command if that is not NULL.  Returns the length, as snprintf(). */
-static int write_end(char *to, size_t size, const struct killed *killed, const char *command)
+/* Writes how it ended, with @command if that is not NULL. */
+static void write_end(char *to, size_t size, const struct killed *killed, const char *command)
 {
-	int n = snprintf(to, size, "process %" PRIu64 "%s%s%s", killed->pid, command ? " (" : "", command ? command : "",
-			 command ? ")" : "");
+	char how[96] = "ended without a report: probably killed, by which signal is not known";
 
-	if (n < 0 || (size_t)n >= size)
-		return n;
 	if (killed->signal)
-		return n + snprintf(to + n, size - (size_t)n, " was killed by signal %d (%s)", (int)killed->signal,
-				    strsignal((int)killed->signal));
-	return n + snprintf(to + n, size - (size_t)n, " ended without a report: killed, by which signal is not known");
+		snprintf(how, sizeof(how), "was killed by signal %d (%s)", (int)killed->signal, strsignal((int)killed->signal));
+	snprintf(to, size, "process %" PRIu64 "%s%s%s %s", killed->pid, command ? " (" : "", command ? command : "",
+		 command ? ")" : "", how);
 }
 
 static void add_end(struct finding *f, uint64_t pid, const struct killed_list *killed)
@@ -224,10 +221,10 @@ static void add_end(struct finding *f, uint64_t pid, const struct killed_list *k
 
 	for (size_t i = 0; i < killed->n && pid; i++)
 		if (killed->list[i].pid == pid && used < sizeof(f->ends)) {
-			if (used)
-				used += (size_t)snprintf(f->ends + used, sizeof(f->ends) - used, "; ");
-			if (used < sizeof(f->ends))
-				write_end(f->ends + used, sizeof(f->ends) - used, &killed->list[i], NULL);
+			char how[160];
+
+			write_end(how, sizeof(how), &killed->list[i], NULL);
+			snprintf(f->ends + used, sizeof(f->ends) - used, "%s%s", used ? "; " : "", how);
 			return;
 		}
 }
@@ -503,9 +500,7 @@ static void take_killed(struct killed_list *killed, FILE *from)
 
 		text_of(line, "type", type, sizeof(type));
 		text_of(line, "ended", ended, sizeof(ended));
-		/* a process under culimbo reports at its end, unless it is killed */
-		if (strcmp(type, "descendant") != 0 ||
-		    (!one.signal && (strcmp(ended, "unknown") != 0 || flag_of(line, "unprotected"))))
+		if (strcmp(type, "descendant") != 0 || (!one.signal && (strcmp(ended, "unknown") || flag_of(line, "unprotected"))))
 			continue;
 		text_of(line, "command", one.command, sizeof(one.command));
 		list = realloc(killed->list, (killed->n + 1) * sizeof(*list));

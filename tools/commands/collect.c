@@ -211,6 +211,21 @@ static void say_holders(struct cu_emit *to, const struct cu_scan *scan, uint32_t
 	}
 }
 
+/* Of what it holds of others nothing comes back by a collection. */
+static void say_pinned(const struct cu_scan *scan, const struct cu_process *of)
+{
+	for (size_t i = 0; i < scan->processes; i++) {
+		const struct cu_process *p = &scan->process[i];
+		char size[24];
+
+		if (p->who.pid != of->who.pid || p->who.start_time != of->who.start_time || !p->pins)
+			continue;
+		cu_bytes_long(size, p->pin_bytes);
+		printf("  it has open %" PRIu64 " freed block%s of others, %s: `culimbo show %u` names %s\n", p->pins,
+		       p->pins == 1 ? "" : "s", size, p->who.pid, p->pins == 1 ? "it" : "them");
+	}
+}
+
 static int say(const struct cu_command *command, const struct collect *c, const struct cu_process *p,
 	       bool json)
 {
@@ -241,13 +256,20 @@ static int say(const struct cu_command *command, const struct collect *c, const 
 		say_holders(&to, &scan, p->file_id);
 		cu_emit_close(&to, '}');
 	} else if (!c->blocks) {
-		printf("Nothing of process %u (%s) waits in limbo.\n", p->who.pid, p->command);
+		char line[400];
+
+		snprintf(line, sizeof(line), "Nothing of process %u (%s) waits in limbo.", p->who.pid, p->command);
+		cu_put_line(stdout, 0, 2, line);
+		say_pinned(&scan, p);
 	} else {
-		printf("Process %u (%s) gave back %" PRIu64 " block%s, %s, in %s; %" PRIu64
-		       " block%s, %s, still wait%s.\n",
-		       p->who.pid, p->command, blocks, blocks == 1 ? "" : "s", size, took,
-		       c->blocks_left, c->blocks_left == 1 ? "" : "s", left,
-		       c->blocks_left == 1 ? "s" : "");
+		char line[400];
+
+		snprintf(line, sizeof(line), "Process %u (%s) gave back %" PRIu64 " block%s, %s, in %s; %" PRIu64
+			 " block%s, %s, still wait%s.",
+			 p->who.pid, p->command, blocks, blocks == 1 ? "" : "s", size, took,
+			 c->blocks_left, c->blocks_left == 1 ? "" : "s", left,
+			 c->blocks_left == 1 ? "s" : "");
+		cu_put_line(stdout, 0, 2, line);
 		if (c->blocks_left)
 			say_holders(NULL, &scan, p->file_id);
 	}

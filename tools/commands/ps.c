@@ -17,7 +17,6 @@
 #include "tools/common/procs.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
-#include "tools/common/text.h"
 #include "tools/common/users.h"
 
 enum { OPTION_UNPROTECTED = 128, OPTION_USER, OPTION_GPUS, OPTION_PID, OPTION_SORT };
@@ -263,9 +262,8 @@ static int unprotected(const struct cu_command *command, struct cu_format *forma
 		return status;
 	cu_proc_each(users->given ? users->uid : geteuid(), users->all, list_unprotected, &list);
 	if (!list.n && !format->json)
-		cu_put_line(stderr, 0, 2, users->all ? "No process uses CUDA without culimbo." :
-			    users->given ? "No process of this user uses CUDA without culimbo." :
-					   "No process of yours uses CUDA without culimbo.");
+		cu_note("No process%s uses CUDA without culimbo.",
+			users->all ? "" : users->given ? " of this user" : " of yours");
 	return cu_table_end(list.table);
 }
 
@@ -329,7 +327,7 @@ static int ps(const struct cu_command *command, int argc, char **argv)
 			there = true;
 		}
 	if (scan.processes && !there && !format.json && !format.raw)
-		fprintf(stderr, "No process %lld shares GPU memory under culimbo; `culimbo ps` lists those that do.\n", pid);
+		cu_note("No process %lld shares GPU memory under culimbo; `culimbo ps` lists those that do.", pid);
 	if (!scan.processes && !format.json && !format.raw)
 		cu_note_nobody();
 	cu_scan_free(&scan);

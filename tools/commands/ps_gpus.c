@@ -127,7 +127,7 @@ int cu_ps_gpus(const struct cu_command *command, const struct cu_format *format,
 	status = cu_table_end(table);
 	if (why && !format->json && !format->raw) {
 		fflush(stdout);
-		fprintf(stderr, "Used and free memory are not known: %s\n", why);
+		cu_note("Used and free memory are not known: %s", why);
 	}
 	cu_scan_free(&scan);
 	return status;

@@ -288,6 +288,21 @@ static bool may_be_of_report(const char *line)
 	return line[0] == '{' || line[strspn(line, " ")] == '#' || strstr(line, "culimbo");
 }
 
+/* Reads the file to its end, or to the first line that can be part of a report.  Then it begins anew. */
+static bool has_report(FILE *from)
+{
+	char *line = NULL;
+	size_t size = 0;
+	bool found = false;
+
+	while (!found && getline(&line, &size, from) > 0)
+		found = may_be_of_report(line);
+	free(line);
+	if (!ferror(from))
+		rewind(from);
+	return found;
+}
+
 /* Prints reports that processes have written at their ends, with names added. */
 static int add_names(const struct cu_command *command, int files, char **file, bool full)
 {
@@ -297,7 +312,8 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 	int status = names.symbols ? CU_OK : CU_FAILED;
 	char *line = NULL;
 	size_t size = 0;
-	bool found;
+	bool found, shown;
+	struct stat st;
 
 	for (int i = 0; names.symbols && i < files; i++) {
 		FILE *from = strcmp(file[i], "-") ? fopen(file[i], "re") : stdin;
@@ -315,7 +331,9 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 		}
 		errno = 0;
 		found = false;
-		while (getline(&line, &size, from) > 0) {
+		/* a file without one is not shown; a pipe is, whatever comes through it */
+		shown = from == stdin || fstat(fileno(from), &st) || !S_ISREG(st.st_mode) || has_report(from);
+		while (shown && getline(&line, &size, from) > 0) {
 			if (strncmp(line, how, sizeof(how) - 1))
 				cu_names_line(&names, line);
 			found = found || may_be_of_report(line);

@@ -141,6 +141,19 @@ static void verror(const struct cu_command *command, const char *format, va_list
 	free(text);
 }
 
+void cu_note(const char *format, ...)
+{
+	char *text = NULL;
+	va_list args;
+
+	va_start(args, format);
+	if (vasprintf(&text, format, args) >= 0) {
+		cu_put_line(stderr, 0, 2, text);
+		free(text);
+	}
+	va_end(args);
+}
+
 void cu_error(const struct cu_command *command, const char *format, ...)
 {
 	va_list args;

@@ -72,7 +72,10 @@ enum { CU_DONE = -1, CU_EXIT_HELP = -2, CU_EXIT_USAGE = -3 };
  */
 int cu_getopt(const struct cu_command *command, int argc, char **argv);
 
-/* Prints "culimbo SUB: text" to stderr. */
+/* Prints a sentence to stderr, in lines of a terminal's width. */
+void cu_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints "culimbo SUB: text" to stderr, likewise. */
 void cu_error(const struct cu_command *command, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -135,13 +135,12 @@ void cu_block_id(char *to, uint32_t file_id, uint32_t record)
 
 void cu_note_nobody(void)
 {
-	char path[256], line[400];
+	char path[256];
 
 	cu_clean(path, sizeof(path), cu_directory(), 255);
-	snprintf(line, sizeof(line), "No process shares GPU memory under culimbo (there is no file in %s).", path);
-	cu_put_line(stderr, 0, 2, line);
-	cu_put_line(stderr, 0, 2, "Start programs by `culimbo run -- CMD`; `culimbo ps --unprotected` lists those that use "
-				  "CUDA without it.");
+	cu_note("No process shares GPU memory under culimbo (there is no %s %s).",
+		access(cu_directory(), F_OK) ? "directory" : "file in", path);
+	cu_note("Start programs by `culimbo run -- CMD`; `culimbo ps --unprotected` lists those that use CUDA without it.");
 }
 
 void cu_note_unread(const struct cu_command *command, const struct cu_scan *scan)

@@ -83,10 +83,14 @@ static int run_top(const struct cu_command *command, int argc, char **argv)
 	cu_live.ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
 	cu_directory_set(command, dir);
 	if (!plain && !format.json && !format.raw && !format.output && !format.noheadings &&
-	    cu_top_has_screen(command))
+	    cu_top_has_screen(command)) {
 		status = cu_top_screen(command, delay, times);
-	else
+		/* the terminal has its old contents again: leave what was seen last */
+		if (times > 0 && status == CU_OK)
+			status = cu_top_batch(command, &format, 1, delay);
+	} else {
 		status = cu_top_batch(command, &format, times < 0 && !plain ? 1 : times, delay);
+	}
 	cu_scan_free(&cu_live.scan);
 	free(cu_live.row);
 	free(cu_live.history);
@@ -95,7 +99,7 @@ static int run_top(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "batch", OPTION_BATCH, NULL, "print tables one after the other, for a file" },
-	{ "iterations", OPTION_TIMES, "N", "stop after N updates" },
+	{ "iterations", OPTION_TIMES, "N", "stop after N updates; on a terminal the last one stays as a table" },
 	{ "delay", OPTION_DELAY, "DURATION", "time between updates (default 1s)" },
 	{ "sort", OPTION_SORT, "LIMBOBYTES|LIMBO|HELD|EXPORTED|IMPORTED|PINS|AGE|PID|COMMAND",
 	  "sort by this column (default LIMBOBYTES)" },

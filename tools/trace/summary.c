@@ -29,11 +29,11 @@ static void text_block(FILE *out, const struct cu_trace *t, const struct cu_trac
 	char size[32], took[32];
 	int said = 0;
 
-	fprintf(out, "  %s 0x%" PRIx64 ", %s, of process %" PRIu32 " (", cu_kind_name(b->kind),
+	fprintf(out, "  %s0x%" PRIx64 ", %s, of process %" PRIu32 " (", b->kind == CL_EVENT ? "event " : "",
 		b->key,
 		b->kind == CL_EVENT ? "shared" : cu_bytes_text(b->size, size), p->pid);
 	cu_put_plain_text(out, p->name);
-	fprintf(out, "): %s in limbo%s\n", cu_time_text(cu_span_of(b->limbo, b->end), took),
+	fprintf(out, "): %s%s\n", cu_time_text(cu_span_of(b->limbo, b->end), took),
 		b->released == CU_NEVER ? ", to the end" : "");
 	for (uint32_t at = b->first_open; at != UINT32_MAX; at = t->open[at].next_of_block) {
 		const struct cu_trace_open *o = &t->open[at];
@@ -43,10 +43,10 @@ static void text_block(FILE *out, const struct cu_trace *t, const struct cu_trac
 			continue;
 		fprintf(out, "    held by process %" PRIu32 " (", q->pid);
 		cu_put_plain_text(out, q->name);
-		fprintf(out, ", %s) for %s of it%s\n", cu_state_name(q->state),
+		fprintf(out, ", %s) for %s%s\n", cu_state_name(q->state),
 			cu_time_text(cu_span_of(b->limbo > o->opened ? b->limbo : o->opened,
 						o->end < b->end ? o->end : b->end), took),
-			o->reclaimed ? ", until it was found dead" : "");
+			o->reclaimed ? ", until found dead" : "");
 	}
 	if (said > 4)
 		fprintf(out, "    and %d more\n", said - 4);
@@ -76,8 +76,7 @@ static void text_too_early(FILE *out, const struct cu_trace *t)
 		late += came;
 	}
 	if (mapped || late)
-		fprintf(out, "\nFreed too early: %zu while other processes had them open, %zu that were opened after it\n",
-			mapped, late);
+		fprintf(out, "\nFreed too early: %zu while others had them open; %zu were opened afterwards\n", mapped, late);
 }
 
 enum { LONGEST = 5 };
@@ -91,7 +90,7 @@ int cu_trace_write_text(FILE *out, const struct cu_trace *t)
 	fprintf(out, "%zu process%s, %s; %zu blocks and events, %zu open%s\n\n", t->processes,
 		t->processes == 1 ? "" : "es", cu_time_text(t->span, text), t->blocks, t->opens,
 		t->opens == 1 ? "" : "s");
-	fprintf(out, "%10s %-16s %-8s %9s %9s %9s %9s %9s %11s\n", "PID", "NAME", "STATE", "RECORDS",
+	fprintf(out, "%7s %-16s %-7s %7s %4s %6s %8s %6s %10s\n", "PID", "NAME", "STATE", "RECORDS",
 		"LOST", "BLOCKS", "EXPORTED", "OPENED", "LIMBO-PEAK");
 	for (uint32_t i = 0; i < t->processes; i++) {
 		const struct cu_trace_process *p = &t->process[i];
@@ -108,7 +107,7 @@ int cu_trace_write_text(FILE *out, const struct cu_trace *t)
 		for (size_t k = 0; k < sizeof name; k++)
 			name[k] = p->name[k] && ((unsigned char)p->name[k] < ' ' ||
 						 (unsigned char)p->name[k] > '~') ? '?' : p->name[k];
-		fprintf(out, "%10" PRIu32 " %-16s %-8s %9" PRIu64 " %9" PRIu64 " %9zu %9zu %9zu %11s\n",
+		fprintf(out, "%7" PRIu32 " %-16s %-7s %7" PRIu64 " %4" PRIu64 " %6zu %8zu %6zu %10s\n",
 			p->pid, name, cu_state_name(p->state), p->records, p->lost, blocks, exports,
 			opens, cu_bytes_text(p->limbo_peak, text));
 	}
@@ -130,13 +129,13 @@ int cu_trace_write_text(FILE *out, const struct cu_trace *t)
 	for (unsigned int what = 0, said = 0; what < CL_TRACE_WHATS; what++)
 		for (size_t i = 0; seen[what] && i < t->marks; i++)
 			if (t->mark[i].event.what == what) {
-				fprintf(out, "%s  %s, %zu time%s; the first: ", said++ ? "" : "\nAlso:\n",
+				fprintf(out, "%s  %s, %zu time%s; the first:\n    ", said++ ? "" : "\nAlso:\n",
 					cu_mark_name(&t->mark[i]), seen[what],
 					seen[what] == 1 ? "" : "s");
 				cu_put_mark(out, &t->mark[i]);
 				fprintf(out, "\n");
 				break;
 			}
-	fprintf(out, "\nFor a picture: culimbo trace FILE -o out.html, or -o out.json for ui.perfetto.dev\n");
+	fprintf(out, "\nFor a picture: culimbo trace FILE -o out.html; for ui.perfetto.dev: -o out.json\n");
 	return 0;
 }
