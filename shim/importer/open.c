@@ -327,7 +327,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	struct cl_about about;
 	bool there = true, late = false;
 
-	if (o->stale) {
+	if (__builtin_expect(o->stale, 0)) {
 		cl_open_observed(resolved, kind, key, CUDA_SUCCESS);
 		return true;
 	}

@@ -59,6 +59,7 @@ CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind);
  * Under CULIMBO_MODE=observe: reports a stale handle, which the driver has opened as @key, or has refused
  * with @result.
  */
-void cl_open_observed(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result);
+__attribute__((cold)) void cl_open_observed(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key,
+					   CUresult result);
 
 #endif

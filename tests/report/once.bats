@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154,SC2030,SC2031
+# shellcheck disable=SC2154,SC2030,SC2031,SC2034,SC2004
 # A plain run tells a leak once, with both sides; and by whichever side has a report.
 
 setup() {
