@@ -91,7 +91,10 @@
 	patchable_end \name
 	.endm
 
-	/* ldar: a jump alone does not order the target's loads after the load of its address. */
+	/*
+	 * ldar: a jump alone does not order the target's loads after the load of its address.  So a
+	 * stub has eight.  (adr would save one, but does not reach a variable 1 MiB away.)
+	 */
 	.macro patchable_to name, variable
 	patchable_begin \name
 	movz	w16, #0

@@ -84,7 +84,7 @@ static uint32_t record_get(struct cl_blocks *blocks)
 	if (blocks->records.free_n)
 		return blocks->records.free[--blocks->records.free_n];
 	/* we count chunks ourselves: other processes can damage the header's count */
-	if (record >= CL_RECORDS || record / CL_CHUNK >= blocks->records.chunks) {
+	if (record >= CL_STAMP_RECORDS || record / CL_CHUNK >= blocks->records.chunks) {
 		cl_self_keep_descriptor(blocks->region, CL_LOCK_EXPORTER);
 		err = cl_region_grow(blocks->region);
 		if (!err)

@@ -115,12 +115,21 @@ static void bad(const char *name, const char *what, const uint8_t *code)
 static uint64_t *addresses;
 static size_t addresses_count;
 
-static void check(const char *name, const Elf64_Sym *symbol)
+/*
+ * How a function goes on to what it stands for.  A patch on aarch64 takes four instructions, and no jump can be
+ * one of them: so a direct jump is the fifth.  A jump by a variable is an address of two, a load and the jump.
+ */
+enum jump { DIRECT, BY_VARIABLE };
+static unsigned int instructions(enum jump jump)
+{
+	return header->e_machine == EM_X86_64 ? 4 : jump == DIRECT ? 5 : 8;
+}
+
+static void check(const char *name, const Elf64_Sym *symbol, enum jump jump)
 {
 	bool x86 = header->e_machine == EM_X86_64;
 	unsigned int patch = x86 ? PATCH_X86_64 : PATCH_AARCH64;
-	/* aarch64: a patch takes four; a jump by a variable is an address of two, a load and the jump */
-	unsigned int most = x86 ? 4 : 8, count = 0, bytes = 0, length;
+	unsigned int most = instructions(jump), count = 0, bytes = 0, length;
 	const uint8_t *code;
 
 	if (!symbol || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC) {
@@ -239,7 +248,7 @@ int main(int argc, char **argv)
 	printf("1..4\n");
 	if (driver) {
 		for (size_t i = 0; i < sizeof(simulated) / sizeof(*simulated); i++)
-			check(simulated[i], named(&exported, simulated[i]));
+			check(simulated[i], named(&exported, simulated[i]), DIRECT);
 		/* the list is complete */
 		for (size_t i = 0; i < exported.count; i++) {
 			const Elf64_Sym *symbol = &exported.first[i];
@@ -253,23 +262,27 @@ int main(int argc, char **argv)
 		}
 	} else {
 		for (size_t i = 0; i < sizeof(hooked) / sizeof(*hooked); i++)
-			check(hooked[i], named(&exported, hooked[i]));
+			check(hooked[i], named(&exported, hooked[i]), BY_VARIABLE);
 	}
 	result |= failed != 0;
-	ok("each exported call can be patched");
+	snprintf(text, sizeof(text), "each exported call can be patched, and goes on within %u instructions",
+		 instructions(driver ? DIRECT : BY_VARIABLE));
+	ok(text);
 	if (driver) {
 		for (size_t i = 0; i < sizeof(simulated) / sizeof(*simulated); i++) {
 			snprintf(text, sizeof(text), "culimbo_sim_thunk_%s", simulated[i]);
-			check(text, named(&all, text));
+			check(text, named(&all, text), DIRECT);
 		}
 	} else {
 		for (size_t i = 0; i < sizeof(hooked) / sizeof(*hooked); i++) {
 			snprintf(text, sizeof(text), "cl_stub_%s", hooked[i]);
-			check(text, named(&all, text));
+			check(text, named(&all, text), DIRECT);
 		}
 	}
 	result |= failed != 0;
-	ok(driver ? "each thunk can be patched" : "each hook's stub can be patched");
+	snprintf(text, sizeof(text), "each %s can be patched, and goes on within %u instructions",
+		 driver ? "thunk" : "hook's stub", instructions(DIRECT));
+	ok(text);
 	check_distances();
 	result |= failed != 0;
 	ok("none begins within a patch of another");
