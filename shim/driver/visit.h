@@ -36,7 +36,8 @@ struct cl_visit {
 	struct cl_stay stay;
 };
 /*
- * begin() counts the visit and releases the lock; end() takes the lock again.  In between @context
+ * begin() counts the visit and releases the lock; end() takes the lock again.  The caller has seen
+ * under that lock that @context is not ending (cl_context_ends()).  In between @context
  * does not end and is the thread's current context; for cl_context_unknown the current context
  * stays as it was.  The thread's capture mode is relaxed meanwhile, so that our frees do not
  * invalidate a capture of the program.  No other lock of ours may be held.

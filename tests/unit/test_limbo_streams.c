@@ -74,7 +74,7 @@ IN_A_CHILD(who_asks_about_a_stream_does_not_hide_it_from_the_collector)
 	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, false).next, UINT64_MAX);
 }
 
-IN_A_CHILD(a_free_on_a_stream_that_can_not_be_marked_or_captures)
+IN_A_CHILD(a_free_on_a_stream_that_can_not_be_fenced_or_captures)
 {
 	CUdeviceptr p;
 
@@ -176,7 +176,7 @@ static void b_has_ended(void)
 	context_ended(CONTEXT_B, -1, true);
 }
 
-IN_A_CHILD(a_mark_goes_with_the_context_of_its_stream)
+IN_A_CHILD(a_fence_goes_with_the_context_of_its_stream)
 {
 	CUdeviceptr p, waits;
 	uint32_t asked;
@@ -200,7 +200,7 @@ IN_A_CHILD(a_mark_goes_with_the_context_of_its_stream)
 	CHECK_EQUAL(atomic_load(&fake.queries), asked);
 }
 
-IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
+IN_A_CHILD(a_fence_is_asked_about_when_its_context_has_not_ended)
 {
 	CUdeviceptr p;
 
@@ -225,7 +225,7 @@ IN_A_CHILD(a_mark_is_asked_about_when_its_context_has_not_ended)
 	b_has_ended();
 }
 
-IN_A_CHILD(a_mark_that_outlives_its_block_is_destroyed)
+IN_A_CHILD(a_fence_that_outlives_its_block_is_destroyed)
 {
 	CUdeviceptr p;
 
@@ -242,7 +242,7 @@ IN_A_CHILD(a_mark_that_outlives_its_block_is_destroyed)
 	CHECK_EQUAL(frees_of(p), 0);
 }
 
-IN_A_CHILD(a_mark_that_outlives_its_block_goes_with_its_context)
+IN_A_CHILD(a_fence_that_outlives_its_block_goes_with_its_context)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	freed_in_a_stream_of_b();
@@ -291,7 +291,7 @@ static void *end_b_beside(void *unused)
 	b_has_ended();
 	return unused;
 }
-IN_A_CHILD(a_context_does_not_end_while_a_mark_of_it_is_asked_about)
+IN_A_CHILD(a_context_does_not_end_while_a_fence_of_it_is_asked_about)
 {
 	pthread_t asks, ends;
 	CUdeviceptr p;
@@ -329,15 +329,15 @@ int main(void)
 		cmocka_unit_test(a_free_on_a_stream_waits_for_its_stream),
 		cmocka_unit_test(a_stream_that_never_gets_there_is_asked_about_less_and_less),
 		cmocka_unit_test(who_asks_about_a_stream_does_not_hide_it_from_the_collector),
-		cmocka_unit_test(a_free_on_a_stream_that_can_not_be_marked_or_captures),
+		cmocka_unit_test(a_free_on_a_stream_that_can_not_be_fenced_or_captures),
 		cmocka_unit_test(who_waits_for_a_stream_is_asked_about_no_more_when_its_context_did_not_end),
 		cmocka_unit_test(who_waits_for_a_stream_is_asked_about_no_more_when_its_context_ended),
-		cmocka_unit_test(a_mark_goes_with_the_context_of_its_stream),
-		cmocka_unit_test(a_mark_is_asked_about_when_its_context_has_not_ended),
-		cmocka_unit_test(a_mark_that_outlives_its_block_is_destroyed),
-		cmocka_unit_test(a_mark_that_outlives_its_block_goes_with_its_context),
+		cmocka_unit_test(a_fence_goes_with_the_context_of_its_stream),
+		cmocka_unit_test(a_fence_is_asked_about_when_its_context_has_not_ended),
+		cmocka_unit_test(a_fence_that_outlives_its_block_is_destroyed),
+		cmocka_unit_test(a_fence_that_outlives_its_block_goes_with_its_context),
 		cmocka_unit_test(without_knowing_whose_stream_it_is_a_block_is_kept),
-		cmocka_unit_test(a_context_does_not_end_while_a_mark_of_it_is_asked_about),
+		cmocka_unit_test(a_context_does_not_end_while_a_fence_of_it_is_asked_about),
 		cmocka_unit_test(without_a_record_a_large_block_is_freed_by_the_driver_in_stream_order),
 	};
 

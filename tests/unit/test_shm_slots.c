@@ -304,7 +304,7 @@ static void settling_begins_anew(void **state)
 }
 
 /* A process was killed between its claim and the write of its identity: only its lock shows that. */
-static void a_claim_without_a_witness_is_reaped_by_its_lock(void **state)
+static void a_claim_without_an_identity_is_reaped_by_its_lock(void **state)
 {
 	struct cl_region r = make_played_region();
 	struct cl_identity w = me;
@@ -361,7 +361,7 @@ int main(void)
 		cmocka_unit_test(who_finds_all_slots_taken_tells_the_next),
 		cmocka_unit_test(what_is_left_of_one_claim_is_not_of_the_next),
 		cmocka_unit_test(settling_begins_anew),
-		cmocka_unit_test(a_claim_without_a_witness_is_reaped_by_its_lock),
+		cmocka_unit_test(a_claim_without_an_identity_is_reaped_by_its_lock),
 		cmocka_unit_test(a_new_image_reaps_what_its_former_one_held),
 	};
 
