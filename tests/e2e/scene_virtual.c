@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -592,6 +593,40 @@ static void no_descriptors(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* A handle with any bit changed opens nothing, and is refused at once. */
+static void flips(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
+	uint64_t at = reserve(p, 8 * PIECE), import;
+	struct handle handle, damaged;
+	double start = now_ms(), began, longest = 0;
+	int opened = 0;
+
+	map(p, at, PIECE, OWN);
+	map(p, at + PIECE, PIECE, OWN);
+	map(p, at + 4 * PIECE, PIECE, OWN);
+	handle = export_block(p, at + PIECE);
+	close_block(c, open_block(c, &handle));
+	for (int bit = 0; bit < 512; bit++) {
+		damaged = handle;
+		damaged.bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+		/* the handle of the reservation, which is as good */
+		if (!memcmp(damaged.bytes, (char[8]){ 0 }, 8))
+			continue;
+		began = now_ms();
+		opened += !try_open(c, &damaged, &import);
+		longest = now_ms() - began > longest ? now_ms() - began : longest;
+	}
+	note("%.0f ms for all", now_ms() - start);
+	ok(!opened, "17 none of 511 handles with one bit changed is opened (%d)", opened);
+	ok(longest < 2000, "17 each is refused at once (%.0f ms at most)", longest);
+	import = open_block(c, &handle);
+	ok(reads(c, import, PIECE, OWN, NULL), "17 the handle itself is as good as before");
+	close_block(c, import);
+	leave(c);
+	leave(p);
+}
+
 /* What the two sides say of memory that is unmapped while it is open. */
 static void told(void)
 {
@@ -631,6 +666,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-execs", execs, SCENE_ALONE },
 	{ "virtual-off", off, 0 },
 	{ "virtual-no-descriptors", no_descriptors, SCENE_SIMULATED },
+	{ "virtual-flips", flips, 0 },
 	{ "virtual-told", told, 0 },
 	{ "virtual-many", many, 0 },
 	{ "virtual-forks", forks, 0 },
