@@ -593,6 +593,34 @@ static void no_descriptors(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/* Devices that have peer access to the one that opens may read an import, whichever came first. */
+static void peers(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_SIM_DEVICES=3"), *c = ENTER("C", .env = "CULIMBO_SIM_DEVICES=3");
+	uint64_t at = reserve(p, 4 * PIECE), import;
+	struct handle handle;
+
+	if (on_real_driver() && ASK(c, devices)->v[0] < 3) {
+		note("there are not three devices");
+		ok(true, "17 peers need three devices");
+		return;
+	}
+	map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	ASK(c, device, 1);
+	ok(!ASK(c, peer, 0)->result, "17 before: device 1 gets access to device 0");
+	ASK(c, device, 0);
+	import = open_block(c, &handle);
+	ok(ASK(c, v_access, import, 0)->v[0] == 3, "17 the device that opens has access");
+	ok(ASK(c, v_access, import, 1)->v[0] == 3, "17 so has one that had peer access before");
+	ok(ASK(c, v_access, import, 2)->v[0] == 0, "17 no other one has");
+	ASK(c, device, 2);
+	ok(!ASK(c, peer, 0)->result && ASK(c, v_access, import, 2)->v[0] == 3, "17 after: device 2 gets it with its peer access");
+	ASK(c, device, 0);
+	close_block(c, import);
+	curtain(p, c);
+}
+
 /* A handle with any bit changed opens nothing, and is refused at once. */
 static void flips(void)
 {
@@ -666,6 +694,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-execs", execs, SCENE_ALONE },
 	{ "virtual-off", off, 0 },
 	{ "virtual-no-descriptors", no_descriptors, SCENE_SIMULATED },
+	{ "virtual-peers", peers, 0 },
 	{ "virtual-flips", flips, 0 },
 	{ "virtual-told", told, 0 },
 	{ "virtual-many", many, 0 },
