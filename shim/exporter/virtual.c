@@ -124,10 +124,10 @@ static bool need_record_locked(struct cl_exporter *ex, const struct cl_reserved 
 struct asked {
 	struct cl_reserved *reserved;
 	size_t first, end; /* those between them that can be shared */
-	bool all;	   /* with holes between them */
 };
 
-static bool find_asked_locked(struct cl_exporter *ex, const struct cl_request *request, struct asked *asked)
+/* Returns 0, -ESTALE if what the request names is over, or -EINVAL if no handle of that says this. */
+static int find_asked_locked(struct cl_exporter *ex, const struct cl_request *request, struct asked *asked)
 {
 	const struct cl_block *block = cl_block_of_record(&ex->blocks, request->record);
 	const struct cl_reserved *reserved;
@@ -135,23 +135,23 @@ static bool find_asked_locked(struct cl_exporter *ex, const struct cl_request *r
 
 	if (!block || block->kind != CL_VIRTUAL || block->state != CL_BLOCK_LIVE ||
 	    cl_life_generation(cl_record_life(ex->blocks.region, request->record)) != request->generation)
-		return false;
+		return -ESTALE;
 	reserved = asked->reserved = cl_reserved_at_locked(block->link.key);
-	if (!reserved || request->offset >= reserved->size)
-		return false;
-	asked->all = !request->offset;
-	i = asked->first = cl_range_from(reserved, reserved->base + request->offset);
+	if (!reserved)
+		return -ESTALE;
+	if (request->offset && reserved->base + request->offset != block->link.key)
+		return -EINVAL;
+	i = asked->first = request->offset ? cl_range_from(reserved, block->link.key) : 0;
 	asked->end = reserved->ranges;
-	if (asked->all)
-		return true;
-	if (i == reserved->ranges || reserved->range[i].base != reserved->base + request->offset ||
-	    !cl_range_is_shareable(&reserved->range[i]))
-		return false;
+	if (!request->offset)
+		return 0;
+	if (i == reserved->ranges || !cl_range_is_shareable(&reserved->range[i]))
+		return -ESTALE;
 	while (++i < reserved->ranges && cl_range_is_shareable(&reserved->range[i]) &&
 	       reserved->range[i].base == cl_range_end(&reserved->range[i - 1]))
 		;
 	asked->end = i;
-	return true;
+	return 0;
 }
 
 /*
@@ -229,10 +229,11 @@ static int export_pieces(void *arg, const struct cl_request *request, struct cl_
 	struct cl_exporter *ex = arg;
 	struct asked asked;
 	uint64_t base = 0;
-	int n = -ESTALE, err;
+	int n, err;
 
 	cl_lock(&cl_exports_lock);
-	if (find_asked_locked(ex, request, &asked)) {
+	n = find_asked_locked(ex, request, &asked);
+	if (!n) {
 		base = asked.reserved->base;
 		n = take_pieces_locked(ex, &asked, request->first,
 				       ex->blocks.region->record[request->record].export_stack, piece, total);

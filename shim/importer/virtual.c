@@ -8,6 +8,7 @@
 #include "shim/base/log.h"
 #include "shim/descriptors/ask.h"
 #include "shim/driver/visit.h"
+#include "shim/importer/mirror_map.h"
 #include "shim/importer/virtual.h"
 #include "shim/self/self.h"
 #include "shim/shm/virtual_handle.h"
@@ -181,7 +182,7 @@ static CUresult say(const struct cl_resolved *resolved, int err)
 static bool has_gone(int err)
 {
 	return err == -ESRCH || err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET || err == -ESTALE ||
-	       err == -EBADMSG;
+	       err == -EBADMSG || err == -EINVAL;
 }
 
 /* Returns true if the handle of @resolved is still good: then -ESTALE was of something else. */

@@ -87,6 +87,23 @@ void do_v_ask(const struct wire_request *q)
 	TIMED(cu.cuPointerGetAttribute(&reply.v[0], (CUpointer_attribute)q->a[1], q->a[0]));
 }
 
+void do_v_access(const struct wire_request *q)
+{
+	CUmemLocation location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)q->a[1] };
+	unsigned long long flags = 99;
+
+	TIMED(cu.cuMemGetAccess(&flags, &location, q->a[0]));
+	reply.v[0] = flags;
+}
+
+void do_peer(const struct wire_request *q)
+{
+	CUcontext context;
+
+	if (SURE(cu.cuDevicePrimaryCtxRetain(&context, (CUdevice)q->a[0])))
+		TIMED(cu.cuCtxEnablePeerAccess(context, 0));
+}
+
 void do_v_many(const struct wire_request *q)
 {
 	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,

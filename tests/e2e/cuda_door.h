@@ -71,6 +71,8 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemMap, cuMemMap, 10020)                                                               \
 	X(cuMemUnmap, cuMemUnmap, 10020)                                                           \
 	X(cuMemSetAccess, cuMemSetAccess, 10020)                                                   \
+	X(cuMemGetAccess, cuMemGetAccess, 10020)                                                   \
+	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000)                                      \
 	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000)                         \
 	X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020)   \
 	X(cuMemRelease, cuMemRelease, 10020)                                                       \

@@ -66,6 +66,8 @@
 	X(v_types)	 /* allocation, address -> handle types by its properties, and of the pointer */ \
 	X(v_range)	 /* address -> base, size; start and size of the range that attributes tell */ \
 	X(v_ask)	 /* address, attribute of a pointer -> value */                            \
+	X(v_access)	 /* address, device -> 3: it may read and write there, 0: it may not */    \
+	X(peer)		 /* device: the current context gets access to its primary one */          \
 	X(v_many)	 /* address, n, bytes, value: n allocations side by side, the i-th with value + i */ \
 	X(v_check_many)	 /* the same -> how many have other bytes */                               \
 	X(no_context)	 /* makes no context current */                                           \

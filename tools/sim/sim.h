@@ -271,6 +271,7 @@ struct sim_vmm_map {
 	uint64_t base;
 	size_t size;
 	uint64_t id;
+	uint64_t access; /* a bit for each device that cuMemSetAccess() has let in; here that is only told */
 };
 
 #define SIM_MEMPOOL_MAGIC UINT32_C(0x6d706c30)

@@ -232,7 +232,7 @@ SIM_CALL(cuMemMap, (CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAl
 		free(map);
 		goto out;
 	}
-	*map = (struct sim_vmm_map){ region->maps, vmm, dptr, size, sim_next_id() };
+	*map = (struct sim_vmm_map){ region->maps, vmm, dptr, size, sim_next_id(), 0 };
 	region->maps = map;
 	vmm->mappings++;
 	result = CUDA_SUCCESS;
@@ -279,6 +279,16 @@ out:
 	return result;
 }
 
+static void set_access(uint64_t base, size_t size, const CUmemAccessDesc *access)
+{
+	struct sim_region *region = sim_region_at(base);
+	uint64_t bit = UINT64_C(1) << (access->location.id & 63);
+
+	for (struct sim_vmm_map *map = region ? region->maps : NULL; map; map = map->next)
+		if (map->base < base + size && base < map->base + map->size)
+			map->access = access->flags ? map->access | bit : map->access & ~bit;
+}
+
 SIM_CALL(cuMemSetAccess, (CUdeviceptr dptr, size_t size, const CUmemAccessDesc *access, size_t count))
 {
 	CUresult result = enter();
@@ -287,8 +297,21 @@ SIM_CALL(cuMemSetAccess, (CUdeviceptr dptr, size_t size, const CUmemAccessDesc *
 		return result;
 	if (!access || !count || !size || !sim_device_range(dptr, size))
 		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		for (size_t i = 0; i < count; i++)
+			set_access(dptr, size, &access[i]);
 	sim_leave();
 	return result;
+}
+
+static unsigned long long access_of(uint64_t address, int device)
+{
+	const struct sim_region *region = sim_region_at(address);
+
+	for (const struct sim_vmm_map *map = region ? region->maps : NULL; map; map = map->next)
+		if (address >= map->base && address < map->base + map->size && !(map->access >> (device & 63) & 1))
+			return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 SIM_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr dptr))
@@ -300,7 +323,7 @@ SIM_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *locati
 	if (!flags || !location || !sim_device_range(dptr, 1))
 		result = CUDA_ERROR_INVALID_VALUE;
 	else
-		*flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+		*flags = access_of(dptr, location->id);
 	sim_leave();
 	return result;
 }

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of virtual memory that is shared by legacy handles (17): processes that end, stand still or run out of
+ * something, many at once, and handles that are damaged.
+ */
+#include "scene_virtual.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The exporter ends, is killed, or stands still. */
+void virtual_dead(void)
+{
+	for (int how = 0; how < 2; how++) {
+		struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
+		uint64_t at = virtual_reserve(p, 4 * PIECE), import, again;
+		struct handle handle;
+		double start;
+		int result;
+
+		virtual_map(p, at, PIECE, OWN);
+		handle = export_block(p, at);
+		import = open_block(c, &handle);
+		if (how)
+			kill_actor(p);
+		else
+			leave(p);
+		ok(reads(c, import, PIECE, OWN, NULL), "17 P %s: C reads on", how ? "is killed" : "exits");
+		start = now_ms();
+		result = try_open(c, &handle, &again);
+		ok(result && now_ms() - start < 2000, "17 P %s: another open is refused at once (%d)",
+		   how ? "is killed" : "exits", result);
+		ok(!try_close(c, import), "17 the import can be closed");
+		leave(c);
+		ok(files() == 0, "no file is left in CULIMBO_DIR");
+	}
+}
+
+void virtual_stopped(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+	double start;
+	int result, status;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	/* all its threads stand still once it is reported as stopped */
+	kill(p->pid, SIGSTOP);
+	if (waitpid(p->pid, &status, WUNTRACED) != p->pid || !WIFSTOPPED(status))
+		break_off("P is not stopped");
+	start = now_ms();
+	result = try_open(c, &handle, &import);
+	ok(result && now_ms() - start < 9000, "17 P is stopped: the open ends with an error (%d, %.0f ms)", result,
+	   now_ms() - start);
+	ok(count_said(c, "does not answer") == 1, "17 C says why");
+	kill(p->pid, SIGCONT);
+	result = try_open(c, &handle, &import);
+	ok(!result && reads(c, import, PIECE, OWN, NULL), "17 P goes on: C opens it (%d)", result);
+	leave(c);
+	leave(p);
+}
+
+/* A free in place of the close, and a close by an ended context. */
+void virtual_odd(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL), *o = ENTER("O", .bare = true);
+	uint64_t at = virtual_reserve(p, BIG), before = free_memory(o), import, context;
+	struct handle handle;
+	double took;
+	int result;
+
+	virtual_map(p, at, BIG, OWN);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	result = try_free(c, import);
+	ok(result == INVALID_VALUE && reads(c, import, BIG, OWN, NULL), "17 cuMemFree of an import is refused (%d)", result);
+	close_block(c, import);
+	context = ASK(c, ctx_create)->v[0];
+	import = open_block(c, &handle);
+	ok(ASK(c, ctx_destroy, context)->result == 0, "17 C destroys the context in which it opened it");
+	virtual_unmap(p, at, BIG);
+	ok(free_within(o, before, 2000, &took), "17 then it is closed: the memory is free once P unmaps it");
+	leave(c);
+	leave(p);
+	leave(o);
+}
+
+/* Many allocations: more than descriptors go into one message. */
+void virtual_many(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
+	uint64_t n = 300, at = virtual_reserve(p, n * PIECE), import;
+	struct handle handle;
+	double start;
+
+	if (ASK(p, v_many, at, n, PIECE, 7)->result)
+		break_off("P cannot map them (%d)", p->reply.result);
+	handle = export_block(p, at);
+	start = now_ms();
+	import = open_block(c, &handle);
+	note("300 allocations opened in %.1f ms", now_ms() - start);
+	ASK(c, v_check_many, import, n, PIECE, 7);
+	ok(!c->reply.v[0], "17 C reads all 300 allocations side by side");
+	close_block(c, import);
+	virtual_curtain(p, c);
+}
+
+/* A forked child and an exec end no service, and leave nothing. */
+void virtual_forks(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+	int result;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	for (int by_clone = 0; by_clone < 2; by_clone++) {
+		ASK(p, fork, END_EXIT, by_clone);
+		ASK(c, fork, END_EXIT, by_clone);
+		result = try_open(c, &handle, &import);
+		ok(!result && reads(c, import, PIECE, OWN, NULL), "17 after a %s the service is there (%d)",
+		   by_clone ? "clone()" : "fork()", result);
+		ASK(c, fork, END_EXIT, by_clone);
+		ok(reads(c, import, PIECE, OWN, NULL), "17 and C's child has ended none of its imports");
+		close_block(c, import);
+	}
+	ASK(p, close_fds, CLOSE_ALL);
+	handle = export_block(p, at);
+	result = try_open(c, &handle, &import);
+	ok(!result && reads(c, import, PIECE, OWN, NULL), "17 P closes all descriptors: its next handle works (%d)", result);
+	if (!result)
+		close_block(c, import);
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* Opens meet unmaps, in several threads on both sides: what is opened has its own bytes, to the end. */
+void virtual_threads(void)
+{
+	enum { CONSUMERS = 4, PRODUCERS = 6 };
+	struct actor *o = ENTER("O", .bare = true), *p, *c;
+	const struct wire_reply *made, *got;
+	uint64_t before;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		break_off("socketpair");
+	p = ENTER("P", .partner = pair[0], .env = ALL);
+	c = ENTER("C", .partner = pair[1]);
+	close(pair[0]);
+	close(pair[1]);
+	before = free_memory(o);
+	tell(c, OP_consume, NULL, (const uint64_t[6]){ CONSUMERS });
+	tell(p, OP_produce, NULL, (const uint64_t[6]){ PRODUCERS, 40, PIECE, CONSUMERS, 1 });
+	made = hear(p, 50000);
+	got = hear(c, 50000);
+	ok(!made->result && !got->result, "17 %d threads map, export and unmap, %d open and close: no error (%d %s, %d %s)",
+	   PRODUCERS, CONSUMERS, made->result, made->complaint, got->result, got->complaint);
+	note("%llu handles, %llu refused", (unsigned long long)got->v[0], (unsigned long long)got->v[1]);
+	ok(got->v[0] == made->v[0] && got->v[2] == 0, "17 no import has foreign bytes (%llu)",
+	   (unsigned long long)got->v[2]);
+	ok(free_within(o, before, 5000, NULL), "17 then nothing is left");
+	leave(c);
+	leave(p);
+	leave(o);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* Many importers at once, some of which are killed. */
+void virtual_crowd(void)
+{
+	enum { N = 16 };
+	struct actor *p = ENTER("P", .env = ALL), *c[N];
+	uint64_t at = virtual_reserve(p, 70 * PIECE), import[N];
+	struct handle handle;
+	int opened = 0, right = 0;
+	char name[8];
+
+	if (ASK(p, v_many, at, 70, PIECE, 9)->result)
+		break_off("P cannot map (%d)", p->reply.result);
+	handle = export_block(p, at);
+	for (int i = 0; i < N; i++) {
+		snprintf(name, sizeof name, "C%d", i);
+		c[i] = ENTER(name);
+	}
+	for (int i = 0; i < N; i++)
+		tell(c[i], OP_open, handle.bytes, (const uint64_t[6]){ 1 });
+	for (int i = 0; i < N; i++) {
+		if (i % 4 == 3) { /* amid its open, or just after it */
+			kill_actor(c[i]);
+			continue;
+		}
+		opened += !hear(c[i], 20000)->result;
+		import[i] = c[i]->reply.v[0];
+	}
+	ok(opened == N * 3 / 4, "17 %d open 70 allocations at once, %d are killed: %d succeed", N, N / 4, opened);
+	for (int i = 0; i < N; i++)
+		if (i % 4 != 3)
+			right += !ASK(c[i], v_check_many, import[i], 70, PIECE, 9)->v[0];
+	ok(right == opened, "17 each reads all of them");
+	virtual_unmap(p, at, 70 * PIECE);
+	for (int i = 0; i < N; i++)
+		if (i % 4 != 3) {
+			right -= !ASK(c[i], v_check_many, import[i], 70, PIECE, 9)->v[0];
+			close_block(c[i], import[i]);
+			leave(c[i]);
+		}
+	ok(!right, "17 and when P has unmapped them, too");
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* After exec a process is another image: what it had open is closed, and what it shared is gone. */
+void virtual_execs(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C"), *o = ENTER("O", .bare = true);
+	uint64_t before = free_memory(o), at = virtual_reserve(p, BIG), import, again;
+	struct handle handle;
+	int result;
+
+	virtual_map(p, at, BIG, OWN);
+	handle = export_block(p, at);
+	open_block(c, &handle);
+	virtual_unmap(p, at, BIG);
+	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ok(free_within(o, before, 3000, NULL), "17 C execs: what it had open is free");
+	ASK(c, begin);
+	virtual_map(p, at, BIG, NEXT);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	tell(p, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ASK(p, begin);
+	ok(reads(c, import, BIG, NEXT, NULL), "17 P execs: C reads on");
+	result = try_open(c, &handle, &again);
+	ok(result, "17 P execs: its handles are refused (%d)", result);
+	at = virtual_reserve(p, PIECE);
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	again = open_block(c, &handle);
+	ok(reads(c, again, PIECE, OWN, NULL), "17 P's new image shares on");
+	close_block(c, again);
+	close_block(c, import);
+	leave(c);
+	leave(p);
+	leave(o);
+}
+
+/* Switched off, nothing differs from bare. */
+void virtual_off(void)
+{
+	static const char *const envs[] = { ALL " CULIMBO_MODE=observe", ALL " CULIMBO_DISABLE=1" };
+
+	for (size_t i = 0; i < sizeof envs / sizeof *envs; i++) {
+		struct actor *p = ENTER("P", .env = envs[i]);
+		uint64_t at = virtual_reserve(p, PIECE), memory = virtual_make(p, PIECE, 0);
+		struct handle handle;
+
+		if (ASK(p, v_map, at, PIECE, memory)->result)
+			break_off("P cannot map");
+		ok(try_export(p, at, &handle) == INVALID_VALUE, "17 %s: refused as bare", envs[i]);
+		ASK(p, v_types, memory, at);
+		ok(!p->reply.v[0] && !p->reply.v[1], "17 %s: the memory has no handle types", envs[i]);
+		leave(p);
+	}
+}
+
+/* Descriptors run out, at either side: an error in bounded time, and it works again after. */
+void virtual_no_descriptors(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+	double start;
+	int result;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	/* P first: it has had no connection yet, whose end could give it a descriptor */
+	for (int side = 0; side < 2; side++) {
+		struct actor *poor = side ? c : p;
+
+		ASK(poor, descriptors, 1);
+		start = now_ms();
+		result = try_open(c, &handle, &import);
+		ok(result && now_ms() - start < 9000, "17 %s has no descriptor left: an error (%d, %.0f ms)", poor->name,
+		   result, now_ms() - start);
+		ASK(poor, descriptors, 0);
+		result = try_open(c, &handle, &import);
+		ok(!result && reads(c, import, PIECE, OWN, NULL), "17 then it works again (%d)", result);
+		if (!result)
+			close_block(c, import);
+	}
+	ok(count_said(c, "no descriptors left") == 1, "17 C says why, once");
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* Devices that have peer access to the one that opens may read an import, whichever came first. */
+void virtual_peers(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_SIM_DEVICES=3"), *c = ENTER("C", .env = "CULIMBO_SIM_DEVICES=3");
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+
+	if (on_real_driver() && ASK(c, devices)->v[0] < 3) {
+		note("there are not three devices");
+		ok(true, "17 peers need three devices");
+		return;
+	}
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	ASK(c, device, 1);
+	ok(!ASK(c, peer, 0)->result, "17 before: device 1 gets access to device 0");
+	ASK(c, device, 0);
+	import = open_block(c, &handle);
+	ok(ASK(c, v_access, import, 0)->v[0] == 3, "17 the device that opens has access");
+	ok(ASK(c, v_access, import, 1)->v[0] == 3, "17 so has one that had peer access before");
+	ok(ASK(c, v_access, import, 2)->v[0] == 0, "17 no other one has");
+	ASK(c, device, 2);
+	ok(!ASK(c, peer, 0)->result && ASK(c, v_access, import, 2)->v[0] == 3, "17 after: device 2 gets it with its peer access");
+	ASK(c, device, 0);
+	close_block(c, import);
+	virtual_curtain(p, c);
+}
+
+/* A handle with any bit changed opens nothing, and is refused at once. */
+void virtual_flips(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
+	uint64_t at = virtual_reserve(p, 8 * PIECE), import;
+	struct handle handle, damaged;
+	double start = now_ms(), began, longest = 0;
+	int opened = 0;
+
+	virtual_map(p, at, PIECE, OWN);
+	virtual_map(p, at + PIECE, PIECE, OWN);
+	virtual_map(p, at + 4 * PIECE, PIECE, OWN);
+	handle = export_block(p, at + PIECE);
+	close_block(c, open_block(c, &handle));
+	for (int bit = 0; bit < 512; bit++) {
+		damaged = handle;
+		damaged.bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+		/* the handle of the reservation, which is as good */
+		if (!memcmp(damaged.bytes, (char[8]){ 0 }, 8))
+			continue;
+		began = now_ms();
+		opened += !try_open(c, &damaged, &import);
+		longest = now_ms() - began > longest ? now_ms() - began : longest;
+	}
+	note("%.0f ms for all", now_ms() - start);
+	ok(!opened, "17 none of 511 handles with one bit changed is opened (%d)", opened);
+	ok(longest < 2000, "17 each is refused at once (%.0f ms at most)", longest);
+	import = open_block(c, &handle);
+	ok(reads(c, import, PIECE, OWN, NULL), "17 the handle itself is as good as before");
+	close_block(c, import);
+	leave(c);
+	leave(p);
+}
+
+/* What the two sides say of memory that is unmapped while it is open. */
+void virtual_told(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_REPORT=always"), *c = ENTER("C", .env = "CULIMBO_REPORT=always");
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	virtual_unmap(p, at, PIECE);
+	(void)import;
+	leave(p);
+	leave(c);
+	ok(count_said(p, "UNMAPPED: process") == 1 && count_said(p, "reads what was there before") == 1,
+	   "17 P says that C reads the old bytes");
+	ok(count_said(c, "not_closed=1") == 1, "17 C says that it has not closed it");
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
