@@ -6,6 +6,7 @@
 #include "tests/unit/imports.h"
 
 #include "shim/driver/context.h"
+#include "shim/driver/visit.h"
 
 static CUresult no_device(CUdevice *device)
 {
@@ -401,6 +402,33 @@ IN_A_CHILD(without_ids_many_ends_beside_do_not_hide_a_context)
 	CHECK_EQUAL(ends_left, 0);
 }
 
+#ifdef CL_DEBUG
+/* The caller of a visit must have asked whether the context is ending. */
+IN_A_CHILD(a_visit_to_a_context_that_is_ending_aborts)
+{
+	struct cl_context_name name;
+	struct cl_context *context;
+	struct cl_visit visit;
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		start();
+		CHECK(cl_self_start());
+		name = cl_context_name_current();
+		cl_lock(&cl_exports_lock);
+		context = cl_context_get_locked(&name, &cl_exports_lock);
+		CHECK(context);
+		context->state = CL_CONTEXT_ENDING;
+		signal(SIGABRT, SIG_DFL);
+		cl_visit_begin_locked(&visit, context);
+		_exit(0);
+	}
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -413,6 +441,9 @@ int main(void)
 		cmocka_unit_test(without_ids_what_comes_to_a_contexts_address_amid_its_end_is_asked_for_after_it),
 		cmocka_unit_test(without_ids_who_asks_waits_a_second_at_most),
 		cmocka_unit_test(without_ids_many_ends_beside_do_not_hide_a_context),
+#ifdef CL_DEBUG
+		cmocka_unit_test(a_visit_to_a_context_that_is_ending_aborts),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
