@@ -4,9 +4,13 @@
  * - CL_DOOR: no cancellation, a reset after a fork, the start of sharing, and the collector's work.
  * - CL_DOOR_FAST: the part of it that the fast half of an export needs.
  * - CL_GUARD (self/self.h): CL_DOOR without sharing and without the collector's work, for the ends of
- *   contexts and for green contexts.
+ *   contexts, green contexts, and the program's callbacks.
+ *
  * Functions that only use atomics need none.  cl_memory_free(), cl_memory_free_async() and
- * cl_memory_allocates() first look at such a word, and pass CL_DOOR only if there is more to do.
+ * cl_memory_allocates() first look at such a word, and pass CL_DOOR only if there is more to do.  The
+ * pairs of functions in gate.h are uncancelled from one to the other, around the driver's call
+ * (cl_cancel_disable()).  cl_process_end() is only uncancelled: a child that has its parent's memory
+ * must change nothing when it ends.
  */
 #ifndef CL_DOOR_H
 #define CL_DOOR_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Visits to the driver: see visit.h. */
+#ifdef CL_DEBUG
+#include <stdio.h>
+#endif
 #include <stdlib.h>
 
 #include "shim/driver/gate.h"
@@ -34,8 +37,20 @@ void cl_stay_end(struct cl_stay *stay)
 		cl_driver.cuThreadExchangeStreamCaptureMode(&stay->mode);
 }
 
+static void check_locked(const struct cl_context *context)
+{
+#ifdef CL_DEBUG
+	if (cl_context_ends(context)) {
+		fprintf(stderr, "culimbo: a visit to the context %p, which is ending\n", (void *)context->handle);
+		abort();
+	}
+#endif
+	(void)context;
+}
+
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 {
+	check_locked(context);
 	*visit = (struct cl_visit){ .outer = innermost, .context = context };
 	innermost = visit;
 	context->visitors++;

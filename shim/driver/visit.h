@@ -37,10 +37,11 @@ struct cl_visit {
 };
 /*
  * begin() counts the visit and releases the lock; end() takes the lock again.  The caller has seen
- * under that lock that @context is not ending (cl_context_ends()).  In between @context
- * does not end and is the thread's current context; for cl_context_unknown the current context
- * stays as it was.  The thread's capture mode is relaxed meanwhile, so that our frees do not
- * invalidate a capture of the program.  No other lock of ours may be held.
+ * under that lock that @context is not ending (cl_context_ends()); a build with CL_DEBUG checks that,
+ * and aborts.  In between @context does not end and is the thread's current context; for
+ * cl_context_unknown the current context stays as it was.  The thread's capture mode is relaxed
+ * meanwhile, so that our frees do not invalidate a capture of the program.  No other lock of ours may
+ * be held.
  */
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context);
 void cl_visit_end_locked(struct cl_visit *visit);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "shim/reclaim/callbacks.h"
-#include "shim/self/locks.h"
+#include "shim/self/self.h"
 
 static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_CALLBACKS);
 static struct {
@@ -19,6 +19,7 @@ static __thread bool inside __attribute__((tls_model("initial-exec")));
 
 int cl_callbacks_register(cl_free_memory_fn *callback, void *data)
 {
+	CL_GUARD(ours);
 	int err = callback ? 0 : -EINVAL;
 
 	cl_lock(&lock);
@@ -37,6 +38,7 @@ int cl_callbacks_register(cl_free_memory_fn *callback, void *data)
 
 int cl_callbacks_unregister(cl_free_memory_fn *callback, void *data)
 {
+	CL_GUARD(ours);
 	int err = -ENOENT;
 
 	cl_lock(&lock);

@@ -126,7 +126,7 @@ static inline bool cl_guard_enter(void)
 }
 
 /*
- * The guard of a function that a hook calls around a call on a context.  No lock may be held.
+ * The guard of a function that needs no more of CL_DOOR.  No lock may be held.
  * CL_UNCANCELLED, and then cl_guard_enter(), whose result is in bool @ours.  CL_DOOR (shim/door.h) is
  * this guard and more: it starts sharing, and does the collector's work.
  */

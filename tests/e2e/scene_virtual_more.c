@@ -332,7 +332,13 @@ void virtual_peers(void)
 	virtual_curtain(p, c);
 }
 
-/* A handle with any bit changed opens nothing, and is refused at once. */
+/* Bits of a stamp that say only in which place its file is: in that place they change nothing (layout.h, stamp). */
+static bool says_the_place(int bit)
+{
+	return bit >= 448 + CL_STAMP_FILE_BITS && bit < 448 + CL_STAMP_FILE_BITS + CL_STAMP_MORE_BITS;
+}
+
+/* A handle with any bit changed opens nothing but the block itself, and is refused at once. */
 void virtual_flips(void)
 {
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
@@ -350,14 +356,14 @@ void virtual_flips(void)
 		damaged = handle;
 		damaged.bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
 		/* the handle of the reservation, which is as good */
-		if (!memcmp(damaged.bytes, (char[8]){ 0 }, 8))
+		if (!memcmp(damaged.bytes, (char[8]){ 0 }, 8) || says_the_place(bit))
 			continue;
 		began = now_ms();
 		opened += !try_open(c, &damaged, &import);
 		longest = now_ms() - began > longest ? now_ms() - began : longest;
 	}
 	note("%.0f ms for all", now_ms() - start);
-	ok(!opened, "17 none of 511 handles with one bit changed is opened (%d)", opened);
+	ok(!opened, "17 none of 504 handles with one bit changed is opened (%d)", opened);
 	ok(longest < 2000, "17 each is refused at once (%.0f ms at most)", longest);
 	import = open_block(c, &handle);
 	ok(reads(c, import, PIECE, OWN, NULL), "17 the handle itself is as good as before");

@@ -6,6 +6,7 @@
 #include "tests/unit/imports.h"
 
 #include "shim/driver/context.h"
+#include "shim/driver/visit.h"
 
 static CUresult no_device(CUdevice *device)
 {
@@ -454,6 +455,33 @@ IN_A_CHILD(what_belongs_to_more_contexts_than_the_table_has_is_of_the_unknown_on
 	CHECK(!cl_block_find(&cl_exporter.blocks, CL_MEMORY, p));
 }
 
+#ifdef CL_DEBUG
+/* The caller of a visit must have asked whether the context is ending. */
+IN_A_CHILD(a_visit_to_a_context_that_is_ending_aborts)
+{
+	struct cl_context_name name;
+	struct cl_context *context;
+	struct cl_visit visit;
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		start();
+		CHECK(cl_self_start());
+		name = cl_context_name_current();
+		cl_lock(&cl_exports_lock);
+		context = cl_context_get_locked(&name, &cl_exports_lock);
+		CHECK(context);
+		context->state = CL_CONTEXT_ENDING;
+		signal(SIGABRT, SIG_DFL);
+		cl_visit_begin_locked(&visit, context);
+		_exit(0);
+	}
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -468,6 +496,9 @@ int main(void)
 		cmocka_unit_test(without_ids_many_ends_beside_do_not_hide_a_context),
 		cmocka_unit_test(contexts_that_come_and_go_do_not_use_the_table_up),
 		cmocka_unit_test(what_belongs_to_more_contexts_than_the_table_has_is_of_the_unknown_one),
+#ifdef CL_DEBUG
+		cmocka_unit_test(a_visit_to_a_context_that_is_ending_aborts),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include "shim/blocks/event_owner.h"
+#include "shim/reclaim/callbacks.h"
 
 /* ------------------------------------------------------------ the thread, fork */
 static uint64_t blocked_signals(pid_t task)
@@ -289,7 +290,7 @@ IN_A_CHILD(the_copy_of_a_fork_begins_anew_in_each_call)
 	}
 }
 
-/* Functions that a hook calls around a call on a context begin with CL_GUARD. */
+/* Functions that begin with CL_GUARD. */
 static void creates_a_context(void)
 {
 	struct cl_context_creation creation = cl_context_creation_begin(0);
@@ -320,12 +321,24 @@ static void has_destroyed_a_green_context(void)
 {
 	cl_green_end_done(&(struct cl_green_end){ .device = -1 }, true);
 }
+static size_t gives_nothing(size_t bytes, void *data)
+{
+	return 0;
+}
+static void registers_a_callback(void)
+{
+	CHECK_EQUAL(cl_callbacks_register(gives_nothing, NULL), 0);
+}
+static void unregisters_a_callback(void)
+{
+	CHECK_EQUAL(cl_callbacks_unregister(gives_nothing, NULL), -ENOENT);
+}
 static void (*const guards[])(void) = {
-	creates_a_context, ends_a_context, has_ended_a_context, makes_a_green_context,
+	registers_a_callback, unregisters_a_callback, creates_a_context, ends_a_context, has_ended_a_context, makes_a_green_context,
 	converts_a_green_context, destroys_a_green_context, has_destroyed_a_green_context,
 };
 
-IN_A_CHILD(the_copy_of_a_fork_begins_anew_at_a_context)
+IN_A_CHILD(the_copy_of_a_fork_begins_anew_at_each_guard)
 {
 	start_at_the_doors();
 	export_block(fake_alloc(1024, CONTEXT_A));
@@ -381,7 +394,7 @@ int main(void)
 		cmocka_unit_test(a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares),
 		cmocka_unit_test(without_a_thread_the_limbo_has_its_turn_in_each_call),
 		cmocka_unit_test(the_copy_of_a_fork_begins_anew_in_each_call),
-		cmocka_unit_test(the_copy_of_a_fork_begins_anew_at_a_context),
+		cmocka_unit_test(the_copy_of_a_fork_begins_anew_at_each_guard),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),
 		cmocka_unit_test(too_many_waiting_blocks_are_told_once),
