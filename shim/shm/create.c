@@ -253,6 +253,7 @@ static int create(struct cl_region *region, struct creation *creation, uint64_t 
 						     .locks = &cl_posix_locks,
 						     .file_id = id,
 						     .tag = (uint16_t)cl_stamp_tag(place, id),
+						     .more = (uint16_t)cl_stamp_more(place, id),
 						     .salt = (uint16_t)(random >> (32 - CL_STAMP_GENERATION_BITS)) },
 					     creation);
 	}

@@ -45,12 +45,12 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 6u
+#define CL_LAYOUT_VERSION 7u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
 #define CL_WORDS (CL_SLOTS / 64u)	   /* holder words a record */
-#define CL_RECORDS (1u << 20)		   /* live exports of one exporter, at most */
+#define CL_RECORDS (1u << 20)		   /* that a file has room for */
 #define CL_CHUNK (CL_PAGE / 8u)		   /* records a chunk: one page of each holder word */
 #define CL_CHUNKS (CL_RECORDS / CL_CHUNK)
 #define CL_NO_RECORD UINT32_MAX
@@ -61,21 +61,29 @@
  *  file id, 18 bits.  It is in the name of the exporter's file.  Its lower 14 bits are
  *     random, its upper 4 are part of the fingerprint.  All versions of culimbo have it
  *     here, so that each finds the other's file and sees that its layout is another.
- *  record, 20 bits.
+ *  record, 20 bits.  One of the first 256 records is 13 bits: its number, and 7 bits more of the
+ *     fingerprint below it.  The others follow, so that there are 1,016,064 of them.
  *  generation, 16 bits, exclusive-or'ed with the file's salt.  The salt is random, so that a
  *     handle of an ended exporter does not fit a later one that happens to have the same file
  *     id and pid, and to make the same driver's handle.
  *  tag, 10 bits: the rest of the fingerprint.
  *
- * The fingerprint is 14 bits of a hash of the file's place (its directory and the machine's boot,
- * see cl_place_of()) and of the 14 random bits.  An importer may find no such file in a directory whose fingerprint is
- * that of the stamp: then the exporter has ended or has lost its file.  Of the stamps of exporters
- * elsewhere one in 8,192 looks the same, since two places are compared: see cl_self_sight().
+ * The fingerprint is 14 bits, or 21, of a hash of the file's place (its directory and the machine's
+ * boot, see cl_place_of()) and of the 14 random bits.  An importer may find no such file in a directory
+ * whose fingerprint is that of the stamp: then the exporter has ended or has lost its file.  Of the
+ * stamps of exporters elsewhere one in 1,048,576 looks the same (one in 8,192 beyond the first 256
+ * records), since two places are compared: see cl_self_sight().  64 bits have no room for more.  A good
+ * handle that looks so is refused if its exporter is in another PID namespace, too: it cannot be told
+ * from a stale one of an exporter that was in this directory and has ended, and the driver may map
+ * another process's block for that.
  */
 #define CL_STAMP_FILE_BITS 18
 #define CL_STAMP_RECORD_BITS 20
 #define CL_STAMP_GENERATION_BITS 16
 #define CL_STAMP_TAG_BITS 10
+#define CL_STAMP_MORE_BITS 7
+#define CL_STAMP_FEW 256u /* records whose stamps have these bits */
+#define CL_STAMP_RECORDS (CL_RECORDS - (CL_STAMP_FEW << CL_STAMP_MORE_BITS) + CL_STAMP_FEW) /* live exports, at most */
 #define CL_GENERATIONS (1u << CL_STAMP_GENERATION_BITS)
 #define CL_ID_RANDOM_BITS 14
 #define CL_ID_FINGERPRINT_BITS (CL_STAMP_FILE_BITS - CL_ID_RANDOM_BITS)
@@ -129,7 +137,7 @@ struct cl_record {
 	uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
-_Static_assert(sizeof(struct cl_record) == 112, "layout 6");
+_Static_assert(sizeof(struct cl_record) == 112, "layout 7");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
 enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
@@ -234,7 +242,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 6");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 7");
 
 /*
  * A stack is named by the index of its first word, never 0.  That word has the number of
@@ -282,7 +290,7 @@ struct cl_import_note {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_note) == 64, "layout 6");
+_Static_assert(sizeof(struct cl_import_note) == 64, "layout 7");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -305,7 +313,7 @@ struct cl_finding {
 	uint8_t exporter_gone;	/* of a stale handle: its exporter had ended, and need not have freed the block */
 	uint8_t unused[19];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 6");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 7");
 
 /*
  * What one device has in the limbo, for processes that need its memory.  A block counts as
@@ -396,15 +404,15 @@ struct cl_header {
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, exporter) == 64, "all layouts");
 _Static_assert(offsetof(struct cl_header, created) == 96, "all layouts");
-_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 6");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 6");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 6");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 6");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 6");
-_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 6");
-_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 6");
-_Static_assert(offsetof(struct cl_header, device) == 704, "layout 6");
-_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 6");
+_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 7");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 7");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 7");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 7");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 7");
+_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 7");
+_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 7");
+_Static_assert(offsetof(struct cl_header, device) == 704, "layout 7");
+_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 7");
 #define CL_HEADER_SIZE 2752u /* what header_size says */
 
 /*
@@ -466,6 +474,7 @@ static inline uint32_t cl_life_generation(uint64_t life)
 
 struct cl_stamp {
 	uint32_t file_id, record, generation, tag;
+	uint32_t more; /* of the first CL_STAMP_FEW records, else not used */
 };
 static inline uint64_t cl_mix(uint64_t v)
 {
@@ -490,11 +499,18 @@ static inline uint32_t cl_stamp_tag(uint64_t place, uint32_t file_id)
 {
 	return cl_stamp_fingerprint(place, file_id) & ((1u << CL_STAMP_TAG_BITS) - 1);
 }
+static inline uint32_t cl_stamp_more(uint64_t place, uint32_t file_id)
+{
+	return (uint32_t)(cl_mix(place + (file_id & ((1u << CL_ID_RANDOM_BITS) - 1))) >>
+			  (64 - CL_ID_FINGERPRINT_BITS - CL_STAMP_TAG_BITS - CL_STAMP_MORE_BITS)) &
+	       ((1u << CL_STAMP_MORE_BITS) - 1);
+}
 /* Returns true if @s is of a file in @place; false if not, and for place 0 (not known). */
 static inline bool cl_stamp_is_of(struct cl_stamp s, uint64_t place)
 {
 	return place && cl_stamp_file_id(place, s.file_id) == s.file_id &&
-	       cl_stamp_tag(place, s.file_id) == s.tag;
+	       cl_stamp_tag(place, s.file_id) == s.tag &&
+	       (s.record >= CL_STAMP_FEW || cl_stamp_more(place, s.file_id) == s.more);
 }
 /* A check over what stamps are made of: a damaged salt or tag must not make good handles stale. */
 static inline uint64_t cl_stamp_check(uint32_t file_id, uint32_t tag, uint32_t salt)
@@ -504,15 +520,22 @@ static inline uint64_t cl_stamp_check(uint32_t file_id, uint32_t tag, uint32_t s
 /* Never returns 0, since no file id is 0. */
 static inline uint64_t cl_stamp_pack(struct cl_stamp s)
 {
-	return (uint64_t)s.file_id | (uint64_t)s.record << CL_STAMP_FILE_BITS |
+	uint32_t record = s.record < CL_STAMP_FEW ? s.record << CL_STAMP_MORE_BITS | s.more :
+						    s.record + CL_RECORDS - CL_STAMP_RECORDS;
+
+	return (uint64_t)s.file_id | (uint64_t)(record & (CL_RECORDS - 1)) << CL_STAMP_FILE_BITS |
 	       (uint64_t)s.generation << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS) |
 	       (uint64_t)s.tag << (64 - CL_STAMP_TAG_BITS);
 }
 static inline struct cl_stamp cl_stamp_unpack(uint64_t v)
 {
+	uint32_t record = v >> CL_STAMP_FILE_BITS & (CL_RECORDS - 1);
+	bool few = record < CL_STAMP_FEW << CL_STAMP_MORE_BITS;
+
 	return (struct cl_stamp){
 		.file_id = v & ((1u << CL_STAMP_FILE_BITS) - 1),
-		.record = v >> CL_STAMP_FILE_BITS & (CL_RECORDS - 1),
+		.record = few ? record >> CL_STAMP_MORE_BITS : record - (CL_RECORDS - CL_STAMP_RECORDS),
+		.more = few ? record & ((1u << CL_STAMP_MORE_BITS) - 1) : 0,
 		.generation = (uint32_t)(v >> (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS)) &
 			      (CL_GENERATIONS - 1),
 		.tag = (uint32_t)(v >> (64 - CL_STAMP_TAG_BITS)),

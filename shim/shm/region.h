@@ -45,6 +45,7 @@ struct cl_region {
 	ino_t ino;
 	uint32_t file_id;
 	uint16_t tag, salt; /* of its stamps, copied when it was opened */
+	uint16_t more;	    /* of its stamps, which only the exporter makes */
 	const struct cl_lock_ops *locks;
 	struct cl_header *header; /* the mapping; the others point into it */
 	_Atomic uint64_t *word_pages;
@@ -123,7 +124,7 @@ void *cl_region_at(const struct cl_region *region, uint64_t at);
 static inline uint64_t cl_region_stamp(const struct cl_region *r, uint32_t record, uint32_t generation)
 {
 	return cl_stamp_pack((struct cl_stamp){ r->file_id, record,
-						(generation ^ r->salt) & (CL_GENERATIONS - 1), r->tag });
+						(generation ^ r->salt) & (CL_GENERATIONS - 1), r->tag, r->more });
 }
 /*
  * @stamp has the file id of @region.  Returns true if it is of this file, and makes its

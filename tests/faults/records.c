@@ -23,7 +23,7 @@
 #define FIRST 0x7f0000000000ull
 enum { SIZE = 1024, BEYOND = 3 };
 
-static unsigned char freed[CL_RECORDS + BEYOND];
+static unsigned char freed[CL_STAMP_RECORDS + BEYOND];
 static unsigned long frees;
 static int number, failures;
 
@@ -114,30 +114,30 @@ int main(void)
 	cl_driver.cuMemFree_v2 = release;
 	cl_driver.cuCtxGetCurrent = get_current;
 
-	for (unsigned long i = 0; i < CL_RECORDS + BEYOND; i++) {
+	for (unsigned long i = 0; i < CL_STAMP_RECORDS + BEYOND; i++) {
 		if (cl_memory_export(&handle, FIRST + i * SIZE))
 			refused++;
 		memcpy(&tail, handle.reserved + 56, sizeof tail);
-		if (i < CL_RECORDS)
+		if (i < CL_STAMP_RECORDS)
 			stamped += tail != 0;
 		else
 			beyond_stamped += tail != 0;
 	}
-	ok(!refused, "1,048,579 live exports: none is refused");
-	ok(stamped == CL_RECORDS, "the first 1,048,576 are marked");
+	ok(!refused, "1,016,067 live exports: none is refused");
+	ok(stamped == CL_STAMP_RECORDS, "the first 1,016,064 are marked");
 	ok(!beyond_stamped, "the rest is not, and has no other's mark");
 	ok(lines_in(said, "]: error: ") == 1 && lines_in(said, "]: warning: ") == 0,
 	   "that is said once");
 
-	for (unsigned long i = 0; i < CL_RECORDS + BEYOND; i++)
+	for (unsigned long i = 0; i < CL_STAMP_RECORDS + BEYOND; i++)
 		if (cl_memory_free(FIRST + i * SIZE))
 			refused++;
-	for (unsigned int i = CL_RECORDS; i < CL_RECORDS + BEYOND; i++)
+	for (unsigned int i = CL_STAMP_RECORDS; i < CL_STAMP_RECORDS + BEYOND; i++)
 		twice += cl_memory_free(FIRST + (uint64_t)i * SIZE) == CUDA_ERROR_INVALID_VALUE;
 	ok(!refused && twice == BEYOND, "all are freed, and not a second time");
 	/* the collector is inline and CULIMBO_GRACE=0, so each block was released at once */
-	ok(frees == CL_RECORDS, "what was marked went back to the driver");
-	ok(!freed[CL_RECORDS] && !freed[CL_RECORDS + 1] && !freed[CL_RECORDS + 2],
+	ok(frees == CL_STAMP_RECORDS, "what was marked went back to the driver");
+	ok(!freed[CL_STAMP_RECORDS] && !freed[CL_STAMP_RECORDS + 1] && !freed[CL_STAMP_RECORDS + 2],
 	   "what was not is kept");
 	ok(cl_memory_export(&handle, FIRST) == CUDA_SUCCESS && !memcmp(&handle, &(uint64_t){ FIRST }, 8) &&
 	   handle.reserved[56] | handle.reserved[57], "and there is room for exports again");

@@ -130,20 +130,23 @@ static void a_stamp_comes_out_as_it_went_in(void **state)
 {
 	for (int i = 0; i < 10000; i++) {
 		struct cl_stamp in = { .file_id = random_next() & ((1u << CL_STAMP_FILE_BITS) - 1),
-				       .record = random_next() % CL_RECORDS,
+				       .record = random_next() % (i & 1 ? CL_STAMP_RECORDS : 2 * CL_STAMP_FEW),
 				       .generation = random_next() % CL_GENERATIONS,
-				       .tag = random_next() % (1u << CL_STAMP_TAG_BITS) }, out;
+				       .tag = random_next() % (1u << CL_STAMP_TAG_BITS),
+				       .more = random_next() % (1u << CL_STAMP_MORE_BITS) }, out;
 
 		if (i < 8) /* the corners */
 			in = (struct cl_stamp){ i & 1 ? (1u << CL_STAMP_FILE_BITS) - 1 : 1,
-						i & 2 ? CL_RECORDS - 1 : 0,
+						i & 2 ? CL_STAMP_RECORDS - 1 : 0,
 						i & 4 ? CL_GENERATIONS - 1 : 0,
-						i & 1 ? 0 : (1u << CL_STAMP_TAG_BITS) - 1 };
+						i & 1 ? 0 : (1u << CL_STAMP_TAG_BITS) - 1,
+						i & 2 ? 0 : (1u << CL_STAMP_MORE_BITS) - 1 };
 		out = cl_stamp_unpack(cl_stamp_pack(in));
 		assert_int_equal(out.file_id, in.file_id);
 		assert_int_equal(out.record, in.record);
 		assert_int_equal(out.generation, in.generation);
 		assert_int_equal(out.tag, in.tag);
+		assert_int_equal(out.more, in.record < CL_STAMP_FEW ? in.more : 0);
 		assert_true(cl_stamp_pack(in) != 0 || !in.file_id);
 	}
 }
@@ -210,7 +213,7 @@ static const uint8_t boot[16] = { 1, 2, 3, 4 };
 static void a_stamp_tells_its_place_from_others(void **state)
 {
 	enum { PLACES = 400, FILES = 2000 };
-	unsigned int fits = 0;
+	unsigned int fits[2] = { 0, 0 }; /* beyond the first records; of these */
 
 	for (uint64_t here = 1; here <= PLACES; here++)
 		for (int i = 0; i < FILES; i++) {
@@ -219,14 +222,18 @@ static void a_stamp_tells_its_place_from_others(void **state)
 			struct cl_stamp s = { .file_id = cl_stamp_file_id(place, random_next()) };
 
 			s.tag = cl_stamp_tag(place, s.file_id);
+			s.more = cl_stamp_more(place, s.file_id);
 			assert_true(cl_stamp_is_of(s, place));
 			assert_false(cl_stamp_is_of(s, 0));
 			other.st_dev += 1 + random_next() % 8;
-			fits += cl_stamp_is_of(s, cl_place_of(&other, boot));
+			fits[1] += cl_stamp_is_of(s, cl_place_of(&other, boot));
+			s.record = CL_STAMP_FEW;
+			fits[0] += cl_stamp_is_of(s, cl_place_of(&other, boot));
 		}
-	print_message("# %u of %u fit another place\n", fits, PLACES * FILES);
-	/* 49 are to be expected */
-	assert_in_range(fits, 15, 90);
+	print_message("# %u and %u of %u fit another place\n", fits[0], fits[1], PLACES * FILES);
+	/* 49 are to be expected, and 0.4 */
+	assert_in_range(fits[0], 15, 90);
+	assert_in_range(fits[1], 0, 6);
 }
 
 static void a_place_has_one_name_for_all_who_see_it(void **state)

@@ -130,7 +130,7 @@ static void a_record_whose_generations_are_used_up_is_retired(void **state)
 	assert_true(cl_record_reusable(&r, 0));
 	g = publish(&r, 0, 1);
 	assert_int_equal(g, CL_GENERATIONS - 1);
-	s = cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g, 0 }));
+	s = cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g, 0, 0 }));
 	assert_int_equal(s.generation, g);
 	assert_int_equal(hold(&r, 0, 0, s.generation, 1), 0);
 	cl_record_to_limbo(&r, 0, 1);
@@ -139,7 +139,7 @@ static void a_record_whose_generations_are_used_up_is_retired(void **state)
 	assert_true(cl_record_try_release(&r, 0));
 	/* one more would give generation 0 again in a stamp: the oldest handle would be valid */
 	assert_false(cl_record_reusable(&r, 0));
-	assert_int_equal(cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g + 1, 0 })).generation,
+	assert_int_equal(cl_stamp_unpack(cl_stamp_pack((struct cl_stamp){ r.file_id, 0, g + 1, 0, 0 })).generation,
 			 0);
 	assert_int_equal(hold(&r, 0, 0, 0, 1), -ESTALE);
 	drop_region(&r);
