@@ -86,7 +86,8 @@ static uint32_t record_get(struct cl_blocks *blocks)
 	/* we count chunks ourselves: other processes can damage the header's count */
 	if (record >= CL_STAMP_RECORDS || record / CL_CHUNK >= blocks->records.chunks) {
 		cl_self_keep_descriptor(blocks->region, CL_LOCK_EXPORTER);
-		err = cl_region_grow(blocks->region);
+		/* the file has room for more than a stamp can name */
+		err = record < CL_STAMP_RECORDS ? cl_region_grow(blocks->region) : -ENFILE;
 		if (!err)
 			err = cl_region_need_word(blocks->region, 0, record);
 		if (err) {

@@ -209,6 +209,7 @@ IN_A_CHILD(what_seems_to_be_of_an_ended_exporter_opens_while_its_exporter_lives)
 	CUdeviceptr p;
 
 	start();
+	memcpy(other.handle.reserved + 8, &other.pid, sizeof other.pid); /* as the driver does */
 	cl_region_name(name, other.file_id);
 	snprintf(inside, sizeof inside, "%s/inside-%d", folder, (int)getpid());
 	snprintf(from, sizeof from, "%s/%s", folder, name);
