@@ -269,7 +269,11 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	if (device < 0 || device >= CL_MIRROR_DEVICES || !cl_mirror_driver_can())
 		return CUDA_ERROR_NOT_SUPPORTED;
 	get.exporter = (uint64_t)get.file_id << 32 | (uint32_t)cl_mix(peer->region.header->created);
-	cl_mirror_on_unmapped = on_unmapped;
+	/* whoever unmaps something has taken the lock since then */
+	cl_lock(&cl_imports_lock);
+	if (cl_mirror_on_unmapped != on_unmapped)
+		cl_mirror_on_unmapped = on_unmapped;
+	cl_unlock(&cl_imports_lock);
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	do {
 		get.result = CUDA_SUCCESS;

@@ -32,6 +32,7 @@ static struct rule {
 	{ .name = "mapped" }, /* it happens now and then, and afterwards different blocks are open */
 	{ .name = "export" }, /* no player is ever out of memory */
 	{ .name = "number" }, /* all players are in one PID namespace */
+	{ .name = "virtual" }, /* no player makes virtual memory */
 	{ .name = "stamp" },  /* no line has the bytes of a handle */
 	{ .name = "dlerror" }, /* not a driver call */
 };

@@ -158,7 +158,7 @@ if [ -z "$only" ]; then
 	if [ "$status" -eq 0 ]; then
 		run_units judge
 		run_scenes reuse-dlsym reuse-linked fork-calls event-destroyed unknown-tail threads-small \
-			closed-descriptors misuse leaks
+			closed-descriptors misuse leaks virtual-one-linked virtual-threads virtual-forks virtual-flips
 		# (not under ThreadSanitizer: it must be loaded before the interpreter makes threads)
 		if command -v bats > /dev/null; then
 			run_python
@@ -171,7 +171,7 @@ if [ -z "$only" ]; then
 	make_tree tsan "-g -O1 -include $source/tests/threads/tsan_clock.h" --enable-tsan
 	if [ "$status" -eq 0 ]; then
 		run_units reports
-		run_scenes reuse-dlsym threads-small fork-calls event-destroyed twice
+		run_scenes reuse-dlsym threads-small fork-calls event-destroyed twice virtual-threads
 		run_storm
 	fi
 fi

@@ -117,7 +117,8 @@ static void json_block(struct json *j, const struct cu_trace *t, const struct cu
 		fprintf(j->out, ",\"file\":\"%06" PRIx32 "\",\"record\":%" PRIu32 ",\"generation\":%" PRIu32,
 			b->file_id, b->record, b->generation);
 	if (b->gone)
-		fputs(",\"note\":\"its context ended\"", j->out);
+		fputs(b->kind == CL_VIRTUAL ? ",\"note\":\"it was unmapped\"" : ",\"note\":\"its context ended\"",
+		      j->out);
 	fputs("}}", j->out);
 	json_phase(j, t, b, "exported", b->exported, first_of(b->limbo, b->kept, b->end));
 	json_phase(j, t, b, "limbo: grace", b->limbo, limbo_until);

@@ -56,7 +56,7 @@ struct cu_trace_block {
 	uint32_t export_stack, free_stack; /* 0: not known */
 	uint32_t first_open; /* UINT32_MAX: none is known */
 	uint8_t kind, device;
-	bool gone;	  /* its context ended */
+	bool gone;	  /* its context ended; virtual memory: it was unmapped */
 	bool at_once;	  /* it was never in limbo */
 	bool assumed;	  /* its end was not seen; later its address was another block's */
 };
