@@ -178,7 +178,7 @@ void virtual_threads(void)
 /* Many importers at once, some of which are killed. */
 void virtual_crowd(void)
 {
-	enum { N = 16 };
+	enum { N = 64 };
 	struct actor *p = ENTER("P", .env = ALL), *c[N];
 	uint64_t at = virtual_reserve(p, 70 * PIECE), import[N];
 	struct handle handle;
