@@ -93,10 +93,11 @@ void virtual_odd(void)
 }
 
 /* Many allocations: more than descriptors go into one message. */
+#define ROOM "CULIMBO_SIM_MEMORY=4GiB"
 void virtual_many(void)
 {
-	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
-	uint64_t n = 300, at = virtual_reserve(p, n * PIECE), import;
+	struct actor *p = ENTER("P", .env = ALL " " ROOM), *c = ENTER("C", .env = ROOM);
+	uint64_t n = 1000, at = virtual_reserve(p, n * PIECE), import;
 	struct handle handle;
 	double start;
 
@@ -105,9 +106,9 @@ void virtual_many(void)
 	handle = export_block(p, at);
 	start = now_ms();
 	import = open_block(c, &handle);
-	note("300 allocations opened in %.1f ms", now_ms() - start);
+	note("1,000 allocations opened in %.1f ms", now_ms() - start);
 	ASK(c, v_check_many, import, n, PIECE, 7);
-	ok(!c->reply.v[0], "17 C reads all 300 allocations side by side");
+	ok(!c->reply.v[0], "17 C reads all 1,000 allocations side by side");
 	close_block(c, import);
 	virtual_curtain(p, c);
 }
@@ -178,7 +179,7 @@ void virtual_threads(void)
 /* Many importers at once, some of which are killed. */
 void virtual_crowd(void)
 {
-	enum { N = 16 };
+	enum { N = 64 };
 	struct actor *p = ENTER("P", .env = ALL), *c[N];
 	uint64_t at = virtual_reserve(p, 70 * PIECE), import[N];
 	struct handle handle;

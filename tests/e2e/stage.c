@@ -25,7 +25,7 @@
 
 #define ANSWER_MS 30000 /* long, because the first answer waits for a context to be created */
 #define END_MS 20000
-#define ACTORS_MAX 64
+#define ACTORS_MAX 72
 #define UNDER_MAX 16 /* the maximum number of words in E2E_UNDER */
 #define CLAIM_TRIES 6144 /* of 1 KiB: more than fill any chunk */
 
