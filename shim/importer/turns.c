@@ -16,14 +16,15 @@ void cl_turn_wait_locked(void)
 		cl_turns.waiting--;
 }
 
-void cl_turns_remove_locked(const struct cl_turn *turn)
+void cl_turns_remove_locked(struct cl_turn *turn)
 {
-	struct cl_turn **at = &cl_turns.first;
+	const struct cl_turn *other;
 
-	while (*at && *at != turn)
-		at = &(*at)->next;
-	if (*at)
-		*at = turn->next;
+	CL_CHAIN_EACH(other, CL_LIST_ENTRY(cl_turns.head.next, struct cl_turn, node), struct cl_turn, node)
+		if (other == turn) {
+			cl_chain_remove(&turn->node);
+			return;
+		}
 }
 
 void cl_turns_wake_locked(void)
@@ -47,6 +48,6 @@ void cl_turn_end_now(struct cl_turn *turn)
 
 void cl_turns_forget(void)
 {
-	cl_turns = (struct cl_turns){ .first = NULL };
+	cl_turns = (struct cl_turns){ .waiting = 0 };
 	ended = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 }

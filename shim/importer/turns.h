@@ -13,21 +13,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "shim/base/list.h"
 
 struct cl_turn {
-	struct cl_turn *next;
+	struct cl_node node; /* in the chain of those that threads have */
 	uint64_t key; /* 0: not taken */
 };
 
-/* @print: the fingerprint of the data, see pool_data.h. */
-static inline uint64_t cl_turn_key(uint64_t print)
+/* @fingerprint: of the data, see pool_data.h. */
+static inline uint64_t cl_turn_key(uint64_t fingerprint)
 {
-	return print | 1;
+	return fingerprint | 1;
 }
 
 /* For the functions below. */
 struct cl_turns {
-	struct cl_turn *first; /* those that threads have, the newest first */
+	struct cl_node head; /* of the chain of those that threads have, the newest first */
 	unsigned int waiting;  /* threads that wait for the end of one */
 };
 extern struct cl_turns cl_turns;
@@ -38,12 +39,11 @@ static inline bool cl_turn_try_locked(struct cl_turn *turn, uint64_t key)
 {
 	const struct cl_turn *other;
 
-	for (other = cl_turns.first; __builtin_expect(other != NULL, 0); other = other->next)
+	CL_CHAIN_EACH(other, CL_LIST_ENTRY(cl_turns.head.next, struct cl_turn, node), struct cl_turn, node)
 		if (other->key == key)
 			return false;
 	turn->key = key;
-	turn->next = cl_turns.first;
-	cl_turns.first = turn;
+	cl_chain_add_after(&cl_turns.head, &turn->node);
 	cl_turns_held++;
 	return true;
 }
@@ -57,14 +57,14 @@ static inline void cl_turn_begin_locked(struct cl_turn *turn, uint64_t key)
 }
 void cl_turn_begin(struct cl_turn *turn, uint64_t key);
 /* Removes @turn, which is not the first.  A forked child may have forgotten it. */
-void cl_turns_remove_locked(const struct cl_turn *turn);
+void cl_turns_remove_locked(struct cl_turn *turn);
 /* Wakes those that wait for the end of a turn. */
 void cl_turns_wake_locked(void);
 /* Ends @turn, which this thread has taken. */
 static inline void cl_turn_end_locked(struct cl_turn *turn)
 {
-	if (__builtin_expect(cl_turns.first == turn, 1))
-		cl_turns.first = turn->next;
+	if (__builtin_expect(cl_turns.head.next == &turn->node, 1))
+		cl_chain_remove(&turn->node);
 	else
 		cl_turns_remove_locked(turn);
 	turn->key = 0;
