@@ -49,7 +49,7 @@ enum { GUESSED = 12, FRAME_MOST = 128 };
 
 /* What tells a code object from another one that had its address before, and where it was read. */
 struct identity {
-	uint64_t hash, file, end; /* of its file's name: where it is, and where its last bytes are */
+	uint64_t hash, file, end; /* of its file's name: a hash, its address, and the address of its last bytes */
 	uint32_t n;		  /* of those bytes */
 	bool is_own;		  /* the interpreter's: no code of a program */
 };
@@ -59,7 +59,7 @@ struct identity {
  * read all of them.
  */
 struct guess {
-	uint64_t cframe, frame[GUESSED], code[GUESSED]; /* code 0: a frame of the interpreter's own */
+	uint64_t cframe, frame[GUESSED], code[GUESSED]; /* if .code is 0 the frame is the interpreter's own */
 	struct identity is[GUESSED];
 	uint32_t n;
 };
@@ -150,7 +150,7 @@ static bool place_of(const struct cl_python_layout *l, const char *frame, struct
 	return true;
 }
 
-/* After the first name that was read in the safe way. */
+/* Set once one name was read by the system call: plain loads are used only after that. */
 static atomic_bool is_proved;
 /* Whether this is the process's first thread.  0: not asked yet, else 1 or 2. */
 static __thread unsigned char first_thread __attribute__((tls_model("initial-exec")));

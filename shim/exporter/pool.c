@@ -18,7 +18,7 @@
 #include "shim/self/self.h"
 #include "shim/shm/pool_data.h"
 
-/* What the driver's answer is asked into: it leaves bytes 48 to 63 so where it has room for a stamp. */
+/* The buffer that the driver fills.  Where a handle has room for a stamp, it leaves bytes 48 to 63 as they are. */
 enum { PATTERN = 0xa5 };
 
 static bool has_room(const uint8_t data[64])
@@ -83,7 +83,7 @@ static void put(CUmemPoolPtrExportData *to, const uint8_t data[64], bool room, c
 	memcpy(to->reserved, data, room ? CL_POOL_DRIVERS : 64);
 	memcpy(&stamp, handle + 56, sizeof stamp);
 	if (room && stamp)
-		cl_pool_put_stamp(to->reserved, cl_pool_print(data), stamp, (uint32_t)cl_self.pid);
+		cl_pool_put_stamp(to->reserved, cl_pool_fingerprint(data), stamp, (uint32_t)cl_self.pid);
 	else if (room)
 		memset(to->reserved + CL_POOL_DRIVERS, 0, sizeof to->reserved - CL_POOL_DRIVERS);
 }
@@ -110,7 +110,7 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 {
 	const uint8_t *data = answer->data.reserved;
 	const struct cl_block *block;
-	uint64_t print, stamp = 0;
+	uint64_t fingerprint, stamp = 0;
 
 	/* as cl_export_simply(), which says why */
 	if (!cl_block_may_be(&ex->blocks.filter, dptr) || (!cl_limbo_is_empty(ex) && is_in_limbo(ex, dptr)))
@@ -123,8 +123,8 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(&ex->blocks, CL_POOL, dptr);
 	/* under the lock, so that the compiler keeps none of its words meanwhile */
-	print = cl_pool_print(data);
-	if (block && block->handle == print && cl_export_is_simple_locked(block)) {
+	fingerprint = cl_pool_fingerprint(data);
+	if (block && block->handle == fingerprint && cl_export_is_simple_locked(block)) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
 		stamp = cl_region_stamp(ex->blocks.region, block->record,
 					cl_record_export_again(ex->blocks.region, block->record, cl_now()));
@@ -136,7 +136,7 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 		return false;
 	cl_count(pool_exports);
 	memcpy(to->reserved, data, CL_POOL_DRIVERS);
-	cl_pool_put_stamp(to->reserved, print, stamp, (uint32_t)cl_self.pid);
+	cl_pool_put_stamp(to->reserved, fingerprint, stamp, (uint32_t)cl_self.pid);
 	return true;
 }
 
@@ -161,7 +161,7 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
 		cl_export_tell_after_free(&misused);
-		/* as for a pointer that the driver does not know, with what that does to a capture */
+		/* the error for an unknown pointer; the query spoils a capture as the driver's call would */
 		result = cl_driver.cuMemPoolExportPointer(&answer->data, CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
@@ -176,7 +176,7 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 	}
 	room = has_room(data);
 	cl_pool_to_handle(handle, data);
-	if (!room) /* as a handle whose last bytes are the driver's */
+	if (!room) /* as cl_export_new() does where a handle has no room for a stamp */
 		memset(handle + 56, 0xff, 8);
 	if (known) {
 		cl_lock(&cl_exports_lock);

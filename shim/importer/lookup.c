@@ -134,7 +134,7 @@ static __attribute__((noinline, cold)) void say_other_version(uint32_t pid, unsi
 
 bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key)
 {
-	uint64_t fingerprint = cl_pool_print(form->data), stamp = cl_word_at(form->data, 7);
+	uint64_t fingerprint = cl_pool_fingerprint(form->data), stamp = cl_word_at(form->data, 7);
 	unsigned int version;
 
 	*resolved = (struct cl_resolved){ .handle = form->zeros };

@@ -270,7 +270,7 @@ struct freeing {
 	struct cl_turn *turn; /* that of the import */
 	struct cl_fence *fence;
 	struct rest *rest;
-	bool stuck; /* it needs a fence and there is none */
+	bool stuck; /* the free needs a fence, and none could be made */
 };
 
 /* Makes the fence of a free by @bare.  Returns the driver's error, or *capturing, as cl_fence_make(). */
@@ -279,7 +279,7 @@ static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 {
 	CUresult result = bare(CL_NO_MEMORY, stream);
 
-	/* something is wrong with the stream */
+	/* the driver refuses frees on this stream: the program gets that error */
 	if (result != CUDA_ERROR_INVALID_VALUE && result != CUDA_SUCCESS)
 		return result;
 	f->rest = calloc(1, sizeof *f->rest);
@@ -310,7 +310,7 @@ static __attribute__((noinline)) bool finish_stream_ordered(struct cl_exporter *
 		cl_fence_discard_locked(ex, f->fence);
 	}
 	cl_unlock(&cl_exports_lock);
-	/* without a fence what it would give back stays, so it is not freed twice */
+	/* without a fence the hold is never given back, since nobody knows when the stream reaches the free */
 	if (!(f->fence && used))
 		free(f->rest);
 	return wake;
@@ -359,7 +359,7 @@ static void counted(struct cl_pool_import *import, struct freeing *f)
 	}
 }
 
-/* As cl_pool_import_free(), of @import, whose turn @f has. */
+/* Does cl_pool_import_free() for @import.  @f holds the turn of @import. */
 static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *import, struct freeing *f, CUstream stream,
 			    bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
 {
@@ -407,7 +407,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	return result;
 }
 
-/* Frees @import, of which @turn is. */
+/* Frees one import of @import.  @turn is its turn. */
 static __attribute__((noinline)) CUresult free_carefully(struct cl_exporter *ex, struct cl_pool_import *import,
 							 struct cl_turn *turn, CUstream stream, bool per_thread,
 							 CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)

@@ -35,7 +35,7 @@ static void leave_out(struct cl_pattern *pattern)
 		pattern->cut = true;
 }
 
-/* Adds a frame: by @function, or where that is NULL by @place, a pattern. */
+/* Adds a pattern for a frame: its @function, or @place if @function is NULL. */
 static void add(struct cl_pattern *pattern, const char *function, const char *place)
 {
 	const char *before = pattern->text[0] ? pattern->gap ? ";...;" : ";" : pattern->gap ? "...;" : "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of the other processes that a report names: they say more of those than our file does. */
+/* Opens the files of the other processes that a report names: they say more of those processes than our file does. */
 #ifndef CL_PEER_FILES_H
 #define CL_PEER_FILES_H
 

@@ -65,7 +65,7 @@ struct cl_report_sums {
 	uint64_t live, live_bytes;   /* exported, not freed, held by nobody */
 	uint64_t fresh, fresh_exports; /* blocks whose grace runs, so that a handle may be on its way; their exports */
 	uint64_t freed_observed, freed_observed_bytes; /* counted as HELD_LIMBO, but in no limbo */
-	uint64_t findings;	     /* of `n`, those about which something should be done */
+	uint64_t findings;	     /* how many of `n` are findings */
 };
 
 /* Counts that only the process itself has.  The report of another process does not have them. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The Python frames of a stack in the report. */
+/* Writes the Python frames of a stack into the report. */
 #ifndef CL_REPORT_SAY_PYTHON_H
 #define CL_REPORT_SAY_PYTHON_H
 

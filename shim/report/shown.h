@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which frames of a stack the text shows: those of the program. */
+/* Says which frames of a stack the text shows: those of the program. */
 #ifndef CL_SHOWN_H
 #define CL_SHOWN_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The title of a group in the text: the bug, its culprit first. */
+/* Writes the title of a group in the text: it names the bug, and its culprit first. */
 #ifndef CL_TITLE_H
 #define CL_TITLE_H
 
@@ -7,7 +7,7 @@
 
 /* Writes to @to what happened to @group and who did it, in one line without a newline. */
 void cl_report_make_title(struct cl_report *report, const struct cl_report_group *group, char to[512]);
-/* Returns true if @group should be done something about: false for what a living process just uses. */
+/* Returns true if a user should act on @group, and false for what a living process just uses. */
 bool cl_report_is_fault(const struct cl_report *report, const struct cl_report_group *group);
 
 /* Returns the name of an enum cl_kind in JSON. */

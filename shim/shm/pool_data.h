@@ -33,39 +33,39 @@
 #define CL_POOL_HEAD_BITS 26 /* number and version */
 
 /* Returns the fingerprint of bytes 0 to 47: of a block, for its handle has the same (blocks.h). */
-static inline uint64_t cl_pool_print(const uint8_t data[64])
+static inline uint64_t cl_pool_fingerprint(const uint8_t data[64])
 {
 	return cl_fingerprint(data, 0);
 }
 
-/* @print: the fingerprint of the data; @head: bits 0 to 25. */
-static inline uint64_t cl_pool_check(uint64_t print, uint32_t head, uint64_t stamp)
+/* @fingerprint: the fingerprint of the data; @head: bits 0 to 25. */
+static inline uint64_t cl_pool_check(uint64_t fingerprint, uint32_t head, uint64_t stamp)
 {
 	/* odd factors lose nothing of what they multiply */
-	cl_product product = cl_multiplied((print ^ stamp) + head * 0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u);
+	cl_product product = cl_multiplied((fingerprint ^ stamp) + head * 0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u);
 	uint64_t hash = (uint64_t)product ^ (uint64_t)(product >> 64);
 
 	return hash << CL_POOL_HEAD_BITS | head;
 }
 
-/* Writes @stamp, of an exporter with the number @pid, into @data, whose fingerprint is @print. */
-static inline void cl_pool_put_stamp(uint8_t data[64], uint64_t print, uint64_t stamp, uint32_t pid)
+/* Writes @stamp, of an exporter with the number @pid, into @data, with @fingerprint. */
+static inline void cl_pool_put_stamp(uint8_t data[64], uint64_t fingerprint, uint64_t stamp, uint32_t pid)
 {
 	uint32_t head = (pid & ((1u << CL_POOL_PID_BITS) - 1)) | CL_POOL_VERSION << CL_POOL_PID_BITS;
-	uint64_t check = cl_pool_check(print, head, stamp);
+	uint64_t check = cl_pool_check(fingerprint, head, stamp);
 
 	memcpy(data + 48, &check, sizeof check);
 	memcpy(data + 56, &stamp, sizeof stamp);
 }
 
-/* Returns the version of the stamp of @data, whose fingerprint is @print, and sets *pid; 0: there is none. */
-static inline unsigned int cl_pool_stamp_version(const uint8_t data[64], uint64_t print, uint32_t *pid)
+/* Returns the version of the stamp of @data, with @fingerprint, and sets *pid; 0: there is none. */
+static inline unsigned int cl_pool_stamp_version(const uint8_t data[64], uint64_t fingerprint, uint32_t *pid)
 {
 	uint64_t check = cl_word_at(data, 6);
 	uint32_t head = check & ((1u << CL_POOL_HEAD_BITS) - 1);
 
 	*pid = head & ((1u << CL_POOL_PID_BITS) - 1);
-	return check == cl_pool_check(print, head, cl_word_at(data, 7)) ? head >> CL_POOL_PID_BITS : 0;
+	return check == cl_pool_check(fingerprint, head, cl_word_at(data, 7)) ? head >> CL_POOL_PID_BITS : 0;
 }
 
 /* Writes bytes 0 to 47 of @data to @handle in the form of a handle, without a stamp. */

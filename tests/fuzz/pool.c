@@ -40,7 +40,7 @@ static CUresult import_pointer(CUdeviceptr *p, CUmemoryPool pool, CUmemPoolPtrEx
 	(void)pool;
 	PROMISE(!memcmp(data->reserved, came, CL_POOL_DRIVERS));
 	driver_imports++;
-	*p = IMPORT_AT | (cl_pool_print((const uint8_t *)data->reserved) & 0xfffffffull) << 9;
+	*p = IMPORT_AT | (cl_pool_fingerprint((const uint8_t *)data->reserved) & 0xfffffffull) << 9;
 	return CUDA_SUCCESS;
 }
 static CUresult free_memory(CUdeviceptr p)
@@ -131,7 +131,7 @@ static unsigned int holds_in_other(void)
 static void right_data(uint32_t record, uint8_t data[64])
 {
 	drivers_data(record, data);
-	cl_pool_put_stamp(data, cl_pool_print(data), cl_region_stamp(&other, record, 0), other_pid);
+	cl_pool_put_stamp(data, cl_pool_fingerprint(data), cl_region_stamp(&other, record, 0), other_pid);
 }
 
 static CUresult import(CUdeviceptr *p, const uint8_t bytes[64])
@@ -206,14 +206,14 @@ static void data_from(struct input *in, uint8_t data[64])
 			stamp.record = (uint32_t)eat(in, 3) & (CL_RECORDS - 1);
 			stamp.generation = (uint32_t)eat(in, 3) & (CL_GENERATIONS - 1);
 		}
-		cl_pool_put_stamp(data, cl_pool_print(data), cl_stamp_pack(stamp), (uint32_t)eat(in, 3));
+		cl_pool_put_stamp(data, cl_pool_fingerprint(data), cl_stamp_pack(stamp), (uint32_t)eat(in, 3));
 		break;
 	default: /* all bytes differ; half of the stamps are valid */
 		for (int i = 0; i < 64; i++)
 			data[i] = (uint8_t)eat(in, 1);
 		memcpy(&tail, data + 56, sizeof tail);
 		if (how >> 5 & 1)
-			cl_pool_put_stamp(data, cl_pool_print(data), tail, (uint32_t)eat(in, 3));
+			cl_pool_put_stamp(data, cl_pool_fingerprint(data), tail, (uint32_t)eat(in, 3));
 	}
 }
 

@@ -90,7 +90,7 @@ IN_A_CHILD(data_without_our_stamp_pass_through)
 		uint32_t pid;
 
 		data.reserved[byte] ^= 0x40;
-		CHECK(!cl_pool_stamp_version(data.reserved, cl_pool_print(data.reserved), &pid));
+		CHECK(!cl_pool_stamp_version(data.reserved, cl_pool_fingerprint(data.reserved), &pid));
 		data.reserved[byte] ^= 0x40;
 	}
 	data.reserved[50] ^= 1;
@@ -116,14 +116,14 @@ IN_A_CHILD(the_check_of_a_stamp_stays_as_it_is)
 		data[i] = i;
 	memcpy(data + 48, check, sizeof check);
 	memcpy(data + 56, &stamp, sizeof stamp);
-	CHECK_EQUAL(cl_pool_stamp_version(data, cl_pool_print(data), &pid), 1);
+	CHECK_EQUAL(cl_pool_stamp_version(data, cl_pool_fingerprint(data), &pid), 1);
 	CHECK_EQUAL(pid, 4711);
 }
 
 /* What a process with another version of the stamp has exported, in a build whose stamps mean something else. */
 static void stamp_as_another(CUmemPoolPtrExportData *data, uint32_t version)
 {
-	uint64_t print = cl_pool_print(data->reserved), stamp = cl_word_at(data->reserved, 7);
+	uint64_t print = cl_pool_fingerprint(data->reserved), stamp = cl_word_at(data->reserved, 7);
 	uint64_t check = cl_pool_check(print, version << CL_POOL_PID_BITS | 4711, stamp);
 
 	memcpy(data->reserved + 48, &check, sizeof check);
@@ -188,7 +188,7 @@ IN_A_CHILD(one_that_is_stamped_and_too_large_is_not_imported_without_its_file)
 	shared(&data);
 	while (cl_self_sight(stamp) != CL_ELSEWHERE)
 		stamp.tag++;
-	cl_pool_put_stamp(data.reserved, cl_pool_print(data.reserved), cl_stamp_pack(stamp), 4711);
+	cl_pool_put_stamp(data.reserved, cl_pool_fingerprint(data.reserved), cl_stamp_pack(stamp), 4711);
 	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
 	CHECK_EQUAL(pool.imports, 0);
 	data.reserved[48] ^= 1; /* this is no stamp */

@@ -18,7 +18,7 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 
 	start_pools();
 	p = shared(&data);
-	CHECK_EQUAL(cl_pool_stamp_version(data.reserved, cl_pool_print(data.reserved), &pid), CL_POOL_VERSION);
+	CHECK_EQUAL(cl_pool_stamp_version(data.reserved, cl_pool_fingerprint(data.reserved), &pid), CL_POOL_VERSION);
 	CHECK_EQUAL(pid, (uint32_t)getpid());
 	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
 	CHECK(!memcmp(&data, &again, sizeof data));
