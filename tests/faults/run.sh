@@ -4,7 +4,7 @@
 # Tests culimbo when calls fail and limits are reached, on the simulated driver.  One part
 # fails every call of libculimbo in turn; others reach real limits.
 #
-#   run.sh [BUILD_DIR [PART]]    PART: steps, conditions, limits or records
+#   run.sh [BUILD_DIR [PART]]    PART: steps, virtual, conditions, limits or records
 #
 # Prints the programs' TAP with consecutive numbers.  Two parts run at once, each in its own
 # folder, which is removed afterwards.
@@ -43,6 +43,7 @@ if [ "${1-}" = --part ]; then
 			timeout -k 5 120 "$FAULTS_BUILD/tests/faults/records"
 		;;
 	*)
+		case $name in virtual-*) export CULIMBO_SHARE=all ;; esac
 		LD_PRELOAD="$ours:$inject" timeout -k 5 300 "$FAULTS_BUILD/tests/faults/steps" "$name"
 		;;
 	esac > "$FAULTS_TMP/$name.out" 2>&1 < /dev/null
@@ -75,8 +76,9 @@ trap 'rm -rf "$FAULTS_TMP"' EXIT
 trap 'exit 130' HUP INT TERM
 
 case $only in
-all) parts='importer exporter growing bare conditions limits records' ;;
-steps) parts='importer exporter growing' ;;
+all) parts='importer exporter virtual-exporter virtual-importer growing bare conditions limits records' ;;
+steps) parts='importer exporter virtual-exporter virtual-importer growing' ;;
+virtual) parts='virtual-exporter virtual-importer' ;;
 conditions) parts='bare conditions' ;;
 limits | records) parts=$only ;;
 *)

@@ -6,6 +6,8 @@
  *   steps exporter | importer    in that process
  *   steps growing                in an exporter of 520 more blocks, which needs a second
  *                                chunk of records and larger tables; only those calls
+ *   steps virtual-exporter | virtual-importer
+ *                                in that process, when virtual memory is shared
  *
  * judge.h says what must hold after each failure.  A run afterwards must be normal.  The
  * stepper itself is started with libculimbo and inject.so preloaded; each run forks it
@@ -40,17 +42,23 @@ struct sums {
 	int failed, runs, foreign, kept, refused, wrong, said;
 };
 
+static void count_from_now(void)
+{
+	atomic_store(&plan->pid, getpid());
+}
+
 static void begins(bool is_importer)
 {
-	if (is_importer == in_importer)
-		atomic_store(&plan->pid, getpid());
+	if (is_importer == in_importer && !scenario_virtual)
+		count_from_now();
 	*plan_of_library = plan;
 }
-static const struct run faulty = { .begins = begins };
+static struct run faulty = { .begins = begins };
 
 static void run(void)
 {
 	runs++;
+	atomic_store(&plan->pid, 0);
 	atomic_store(&plan->failed, 0);
 	for (int i = 0; i < INJECT_CALLS_N; i++)
 		atomic_store(&plan->made[i], 0);
@@ -198,7 +206,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "steps: run.sh starts me\n");
 		return 2;
 	}
-	in_importer = !strcmp(argv[1], "importer");
+	scenario_virtual = !strncmp(argv[1], "virtual-", 8);
+	in_importer = !strcmp(argv[1] + (scenario_virtual ? 8 : 0), "importer");
+	/* what went before is that of a block, and failed in the other parts */
+	if (scenario_virtual)
+		*(in_importer ? &faulty.importer_condition : &faulty.exporter_condition) = count_from_now;
 	if (!strcmp(argv[1], "growing"))
 		scenario_more_blocks = 520;
 	plan = mmap(NULL, sizeof *plan, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
