@@ -16,8 +16,11 @@ struct cl_own_fd cl_own_fd_keep(int fd)
 	struct cl_own_fd own = { .fd = cl_fd_move_high(fd, &cl_self_known.room) };
 	struct stat st = { 0 };
 
-	if (fstat(own.fd, &st))
-		own.fd = -1; /* the program has closed it already */
+	if (fstat(own.fd, &st)) {
+		if (errno != EBADF) /* the program has closed it already */
+			close(own.fd);
+		own.fd = -1;
+	}
 	own.dev = st.st_dev;
 	own.ino = st.st_ino;
 	return own;

@@ -152,8 +152,8 @@ static void reuse(CUdeviceptr small, CUdeviceptr twice, CUdeviceptr big)
 	MUST(cuMemFree(claimed));
 }
 
-/* Only the big block counts: the small one lies in a chunk that stays. */
-static bool comes_back(size_t free_before)
+/* Waits until less than @bytes of the memory that was free are missing.  Whether @pressed: asks for memory. */
+static bool comes_back(size_t free_before, size_t bytes, bool pressed)
 {
 	static const struct timespec moment = { 0, 500000 };
 	int64_t begun = now_ms();
@@ -161,11 +161,11 @@ static bool comes_back(size_t free_before)
 
 	for (;;) {
 		MUST(cuMemGetInfo(&now, &total));
-		if (now + BIG > free_before)
+		if (now + bytes > free_before)
 			return true;
 		if (now_ms() > begun + BACK_MS)
 			return false;
-		if (now_ms() > begun + BACK_BY_ITSELF_MS)
+		if (pressed && now_ms() > begun + BACK_BY_ITSELF_MS)
 			press(total);
 		nanosleep(&moment, NULL);
 	}
@@ -243,12 +243,12 @@ static CUdeviceptr map_two(void)
 	return address;
 }
 
-/* The driver's own refusal is that of an export which cannot be served. */
+/* An export that cannot be served gets the driver's own refusal, or that of any export without memory. */
 static bool export_virtual(CUipcMemHandle *handle, CUdeviceptr address)
 {
 	CUresult result = cuIpcGetMemHandle(handle, address);
 
-	if (result == CUDA_ERROR_INVALID_VALUE) {
+	if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_OUT_OF_MEMORY) {
 		verdict.refused++;
 		return false;
 	}
@@ -259,7 +259,7 @@ static bool export_virtual(CUipcMemHandle *handle, CUdeviceptr address)
 __attribute__((noreturn)) static void play_virtual_exporter(int other, int up)
 {
 	struct shared shared = { .refused = false };
-	size_t before = 0, after = 0, total;
+	size_t before = 0, total;
 	CUdeviceptr address;
 	char word;
 
@@ -277,8 +277,7 @@ __attribute__((noreturn)) static void play_virtual_exporter(int other, int up)
 	MUST(cuMemAddressFree(address, 2 * PIECE));
 	hand(other, "u", 1);
 	take(other, &word, 1);
-	MUST(cuMemGetInfo(&after, &total));
-	verdict.kept = after != before;
+	verdict.kept = !comes_back(before, 1, false);
 	hand(up, &verdict, sizeof verdict);
 	exit(EXPORTER_STATUS);
 }
@@ -299,10 +298,16 @@ static CUdeviceptr open_virtual(CUipcMemHandle handle)
 
 static void close_virtual(CUdeviceptr address)
 {
+	char byte;
+
 	if (!address)
 		return;
 	look(address + PIECE - SMALL, OWN);
-	look(address + PIECE, OWN_BIG);
+	/* the exporter may have had no memory to note it */
+	if (cuMemcpyDtoH(&byte, address + PIECE, 1) == CUDA_SUCCESS)
+		look(address + PIECE, OWN_BIG);
+	else
+		verdict.failed++;
 	MUST(cuIpcCloseMemHandle(address));
 }
 
@@ -310,6 +315,7 @@ __attribute__((noreturn)) static void play_virtual_importer(int other, int up)
 {
 	CUdeviceptr small = 0, one, two;
 	struct shared shared;
+	int64_t begun;
 	int before;
 	char word;
 
@@ -320,12 +326,15 @@ __attribute__((noreturn)) static void play_virtual_importer(int other, int up)
 	if (scenario_condition)
 		scenario_condition();
 	if (!shared.refused) {
+		begun = now_ms();
 		one = open_virtual(shared.virtual);
-		two = open_virtual(shared.virtual);
+		verdict.waited = now_ms() > begun + PARTNER_MS / 2;
+		two = verdict.waited ? 0 : open_virtual(shared.virtual);
 		verdict.foreign |= one && two && one != two;
 		close_virtual(one);
 		close_virtual(two);
-		close_virtual(open_virtual(shared.virtual));
+		if (!verdict.waited)
+			close_virtual(open_virtual(shared.virtual));
 	}
 	hand(other, "b", 1);
 	take(other, &word, 1); /* the exporter has unmapped it */
@@ -392,7 +401,8 @@ void play_exporter(int other, int up)
 	hand(other, "f", 1);
 	take(other, &word, 1); /* the importer has closed them */
 
-	verdict.kept = !comes_back(before);
+	/* only the big block counts: the small one lies in a chunk that stays */
+	verdict.kept = !comes_back(before, BIG, true);
 	hand(up, &verdict, sizeof verdict);
 	exit(EXPORTER_STATUS);
 }

@@ -27,6 +27,7 @@ struct verdict {
 	int wrong_result;
 	int wrong_wanted;
 	int failed;	   /* importer: opens of virtual memory that gave an error */
+	bool waited;	   /* importer: the first open waited for the exporter, and nothing else was tried */
 	int left;	   /* descriptors (importer) or holds (exporter) that were left */
 	bool foreign;	   /* importer: read bytes that are not its block's */
 	bool kept;	   /* exporter: memory did not come back */
