@@ -240,7 +240,8 @@ static void take_new(struct cl_session *session)
 			refuse(session, fd, -EPERM);
 			continue;
 		}
-		session->client[session->n++] = (struct client){ cl_own_fd_keep(fd), cl_now() };
+		session->client[session->n] = (struct client){ cl_own_fd_keep(fd), cl_now() };
+		session->n += session->client[session->n].socket.fd >= 0;
 	}
 }
 

@@ -30,7 +30,12 @@ bool cl_own_fd_is_ours(const struct cl_own_fd *own)
 {
 	struct stat st;
 
-	return own->fd >= 0 && fstat(own->fd, &st) == 0 && st.st_dev == own->dev && st.st_ino == own->ino;
+	if (own->fd < 0)
+		return false;
+	/* one that is open, but for some reason cannot be looked at, is ours: else its peers would wait */
+	if (fstat(own->fd, &st))
+		return errno != EBADF;
+	return st.st_dev == own->dev && st.st_ino == own->ino;
 }
 
 void cl_own_fd_close(struct cl_own_fd *own)

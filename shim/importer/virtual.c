@@ -8,6 +8,7 @@
 #include "shim/base/log.h"
 #include "shim/descriptors/ask.h"
 #include "shim/driver/visit.h"
+#include "shim/importer/mirror_map.h"
 #include "shim/importer/virtual.h"
 #include "shim/self/self.h"
 #include "shim/shm/gc.h"

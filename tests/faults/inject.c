@@ -253,7 +253,7 @@ SIMPLE(int, nanosleep, -1, (const struct timespec *t, struct timespec *left), (t
 SIMPLE(int, socket, -1, (int family, int type, int protocol), (family, type, protocol))
 SIMPLE(int, bind, -1, (int fd, const struct sockaddr *to, socklen_t n), (fd, to, n))
 SIMPLE(int, listen, -1, (int fd, int n), (fd, n))
-SIMPLE(int, accept4, -1, (int fd, struct sockaddr *from, socklen_t *n, int flags), (fd, from, n, flags))
+SIMPLE(int, accept4, -1, (int fd, struct sockaddr *peer, socklen_t *n, int flags), (fd, peer, n, flags))
 SIMPLE(int, connect, -1, (int fd, const struct sockaddr *to, socklen_t n), (fd, to, n))
 SIMPLE(int, getsockopt, -1, (int fd, int level, int name, void *to, socklen_t *n), (fd, level, name, to, n))
 SIMPLE(int, setsockopt, -1, (int fd, int level, int name, const void *value, socklen_t n), (fd, level, name, value, n))

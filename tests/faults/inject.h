@@ -61,9 +61,9 @@
 	X(connect, ECONNREFUSED, EAGAIN, ENOENT, EACCES, EINTR, EPERM)         \
 	X(getsockopt, ENOBUFS, EPERM)                                          \
 	X(setsockopt, ENOBUFS, EPERM)                                          \
-	X(shutdown, ENOTCONN, EPERM)                                           \
+	X(shutdown, ENOTCONN)                                                  \
 	X(poll, ENOMEM, EINTR)                                                 \
-	X(send, ENOBUFS, EAGAIN, EPIPE, EINTR, EPERM)                          \
+	X(send, ENOBUFS, EAGAIN, EINTR, EPERM)                                 \
 	X(sendmsg, ENOBUFS, EAGAIN, EPIPE, ETOOMANYREFS, EINTR, EPERM)         \
 	X(recv, ENOMEM, ECONNRESET, EINTR, EPERM)                              \
 	X(recvmsg, ENOMEM, ECONNRESET, EINTR, EPERM)                           \

@@ -76,7 +76,7 @@ trap 'rm -rf "$FAULTS_TMP"' EXIT
 trap 'exit 130' HUP INT TERM
 
 case $only in
-all) parts='importer exporter virtual-exporter virtual-importer growing bare conditions limits records' ;;
+all) parts='virtual-exporter importer exporter virtual-importer growing bare conditions limits records' ;;
 steps) parts='importer exporter virtual-exporter virtual-importer growing' ;;
 virtual) parts='virtual-exporter virtual-importer' ;;
 conditions) parts='bare conditions' ;;

@@ -296,18 +296,23 @@ static CUdeviceptr open_virtual(CUipcMemHandle handle)
 	return 0;
 }
 
-static void close_virtual(CUdeviceptr address)
+/* The exporter may have had no memory to note what lies there. */
+static void look_if_mapped(CUdeviceptr address, unsigned char value)
 {
 	char byte;
 
-	if (!address)
-		return;
-	look(address + PIECE - SMALL, OWN);
-	/* the exporter may have had no memory to note it */
-	if (cuMemcpyDtoH(&byte, address + PIECE, 1) == CUDA_SUCCESS)
-		look(address + PIECE, OWN_BIG);
+	if (cuMemcpyDtoH(&byte, address, 1) == CUDA_SUCCESS)
+		look(address, value);
 	else
 		verdict.failed++;
+}
+
+static void close_virtual(CUdeviceptr address)
+{
+	if (!address)
+		return;
+	look_if_mapped(address + PIECE - SMALL, OWN);
+	look_if_mapped(address + PIECE, OWN_BIG);
 	MUST(cuIpcCloseMemHandle(address));
 }
 

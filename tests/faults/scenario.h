@@ -26,7 +26,7 @@ struct verdict {
 	int wrong_line;	   /* the first call whose result differs from the driver's own, or 0 */
 	int wrong_result;
 	int wrong_wanted;
-	int failed;	   /* importer: opens of virtual memory that gave an error */
+	int failed;	   /* importer: opens of virtual memory that gave an error, or not all of it */
 	bool waited;	   /* importer: the first open waited for the exporter, and nothing else was tried */
 	int left;	   /* descriptors (importer) or holds (exporter) that were left */
 	bool foreign;	   /* importer: read bytes that are not its block's */
