@@ -6,10 +6,10 @@
 #
 #   run.sh [BUILD_DIR [PART]]    PART: steps, virtual, conditions, limits or records
 #
-# Prints the programs' TAP with consecutive numbers.  Two parts run at once, each in its own
+# Prints the programs' TAP with consecutive numbers.  Three parts run at once, since they mostly wait, each in its own
 # folder, which is removed afterwards.
 #
-#   FAULTS_JOBS  how many at once (2)
+#   FAULTS_JOBS  how many at once (3)
 set -u
 
 unset LD_PRELOAD
@@ -137,7 +137,7 @@ fi
 
 # ------------------------------------------------------------------------- parts
 # shellcheck disable=SC2086
-printf '%s\n' $parts | xargs -P "${FAULTS_JOBS:-2}" -n 1 sh "$self" --part
+printf '%s\n' $parts | xargs -P "${FAULTS_JOBS:-3}" -n 1 sh "$self" --part
 
 for part in $parts; do
 	bad=$failures
