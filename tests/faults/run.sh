@@ -6,8 +6,8 @@
 #
 #   run.sh [BUILD_DIR [PART]]    PART: steps, virtual, conditions, limits or records
 #
-# Prints the programs' TAP with consecutive numbers.  Three parts run at once, since they mostly wait, each in its own
-# folder, which is removed afterwards.
+# Prints the programs' TAP with consecutive numbers.  Three parts run at once, since they mostly
+# wait, each in its own folder, which is removed afterwards.
 #
 #   FAULTS_JOBS  how many at once (3)
 set -u
