@@ -82,6 +82,7 @@ static int send_answer(int to, const struct cl_answer *answer, const int *fds, u
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(CL_SERVE_BATCH * sizeof *fds)] = { 0 };
 	struct iovec bytes = { (void *)answer, sizeof *answer };
 	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1 };
+	ssize_t sent;
 
 	if (n) {
 		struct cmsghdr *rights;
@@ -94,7 +95,10 @@ static int send_answer(int to, const struct cl_answer *answer, const int *fds, u
 		rights->cmsg_len = CMSG_LEN(n * sizeof *fds);
 		memcpy(CMSG_DATA(rights), fds, n * sizeof *fds);
 	}
-	return sendmsg(to, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+	do
+		sent = sendmsg(to, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	return sent < 0 ? -errno : 0;
 }
 
 /* Sends @error and no piece. */
@@ -236,7 +240,8 @@ static void take_new(struct cl_session *session)
 			refuse(session, fd, -EPERM);
 			continue;
 		}
-		session->client[session->n++] = (struct client){ cl_own_fd_keep(fd), cl_now() };
+		session->client[session->n] = (struct client){ cl_own_fd_keep(fd), cl_now() };
+		session->n += session->client[session->n].socket.fd >= 0;
 	}
 }
 
@@ -260,6 +265,7 @@ static void drop_late(struct cl_session *session)
 /* Waits for peers.  @ready gets the listener's events, then each client's. */
 static void wait_for_peers(struct cl_session *session, struct pollfd *ready)
 {
+	const struct timespec pause = { 0, SHORT_PAUSE };
 	uint64_t now = cl_now(), until = now + LOOK_EVERY;
 	bool paused = session->pause > now, full = session->n == CL_SERVE_CLIENTS;
 
@@ -274,9 +280,13 @@ static void wait_for_peers(struct cl_session *session, struct pollfd *ready)
 		if (late < until)
 			until = late;
 	}
-	if (poll(ready, 1 + session->n, until > now ? (int)((until - now) / MILLISECOND) + 1 : 0) < 0)
+	if (poll(ready, 1 + session->n, until > now ? (int)((until - now) / MILLISECOND) + 1 : 0) < 0) {
+		/* without memory for poll() the thread must not spin */
+		if (errno != EINTR)
+			nanosleep(&pause, NULL);
 		for (unsigned int i = 0; i < 1 + session->n; i++)
 			ready[i].revents = 0;
+	}
 }
 
 static void *server_main(void *of)

@@ -16,8 +16,11 @@ struct cl_own_fd cl_own_fd_keep(int fd)
 	struct cl_own_fd own = { .fd = cl_fd_move_high(fd, &cl_self_known.room) };
 	struct stat st = { 0 };
 
-	if (fstat(own.fd, &st))
-		own.fd = -1; /* the program has closed it already */
+	if (fstat(own.fd, &st)) {
+		if (errno != EBADF) /* the program has closed it already */
+			close(own.fd);
+		own.fd = -1;
+	}
 	own.dev = st.st_dev;
 	own.ino = st.st_ino;
 	return own;
@@ -27,7 +30,12 @@ bool cl_own_fd_is_ours(const struct cl_own_fd *own)
 {
 	struct stat st;
 
-	return own->fd >= 0 && fstat(own->fd, &st) == 0 && st.st_dev == own->dev && st.st_ino == own->ino;
+	if (own->fd < 0)
+		return false;
+	/* one that is open, but for some reason cannot be looked at, is ours: else its peers would wait */
+	if (fstat(own->fd, &st))
+		return errno != EBADF;
+	return st.st_dev == own->dev && st.st_ino == own->ino;
 }
 
 void cl_own_fd_close(struct cl_own_fd *own)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/base/log.h"
 #include "shim/exporter/ranges.h"
 
 static struct cl_table by_handle = CL_TABLE_BEGIN(by_handle);
@@ -38,6 +39,12 @@ struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle)
 	return cl_table_find(&by_handle, handle);
 }
 
+static void say_no_memory(void)
+{
+	cl_log_once(CL_LOG_WARN, "no memory to note virtual memory: some of it cannot be shared. The process is out of "
+				 "host memory, not of the GPU's");
+}
+
 void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl_physical *what)
 {
 	struct cl_physical *old = cl_physical_find_locked(handle), *physical = malloc(sizeof *physical);
@@ -48,8 +55,10 @@ void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl
 		old->handles = 0;
 		put(old);
 	}
-	if (!physical)
+	if (!physical) {
+		say_no_memory();
 		return;
+	}
 	*physical = *what;
 	physical->handles = 1;
 	physical->ranges = physical->releasing = 0;
@@ -131,6 +140,7 @@ void cl_reserved_put_back_locked(struct cl_reserved *reserved)
 		struct cl_reserved **wide = realloc(reservations, room * sizeof(struct cl_reserved *));
 
 		if (!wide) {
+			say_no_memory();
 			cl_reserved_free(reserved);
 			return;
 		}
@@ -146,8 +156,10 @@ void cl_reserved_add_locked(uint64_t base, uint64_t size)
 {
 	struct cl_reserved *reserved = calloc(1, sizeof *reserved);
 
-	if (!reserved)
+	if (!reserved) {
+		say_no_memory();
 		return;
+	}
 	reserved->base = base;
 	reserved->size = size;
 	reserved->number = ++last_number;
@@ -209,8 +221,10 @@ void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmem
 		size_t room = 2 * reserved->room + 4;
 		struct cl_range *wide = realloc(reserved->range, room * sizeof *wide);
 
-		if (!wide)
+		if (!wide) {
+			say_no_memory();
 			return;
+		}
 		reserved->range = wide;
 		reserved->room = room;
 	}

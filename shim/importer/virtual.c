@@ -11,6 +11,7 @@
 #include "shim/importer/mirror_map.h"
 #include "shim/importer/virtual.h"
 #include "shim/self/self.h"
+#include "shim/shm/gc.h"
 #include "shim/shm/virtual_handle.h"
 
 /* ----------------------------------------------------------- holds of what is mapped */
@@ -178,19 +179,22 @@ static CUresult say(const struct cl_resolved *resolved, int err)
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-/* Returns true if @err says that what was asked for is not there any more. */
-static bool has_gone(int err)
-{
-	return err == -ESRCH || err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET || err == -ESTALE ||
-	       err == -EBADMSG || err == -EINVAL;
-}
-
 /* Returns true if the handle of @resolved is still good: then -ESTALE was of something else. */
 static bool lives(const struct cl_resolved *resolved)
 {
 	uint64_t life = cl_record_life(&resolved->hold->peer->region, resolved->stamp.record);
 
 	return cl_life_generation(life) == resolved->stamp.generation && cl_life_state(life) == CL_EXPORTED;
+}
+
+/* Returns true if @err says that what was asked for is not there any more. */
+static bool has_gone(const struct cl_resolved *resolved, int err)
+{
+	if (err == -ESRCH || err == -ESTALE || err == -EBADMSG)
+		return true;
+	/* it may have lost its service, and live */
+	return (err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET) &&
+	       (!lives(resolved) || cl_gc_judge(&resolved->hold->peer->region) == CL_DEAD);
 }
 
 /* ------------------------------------------------------------------------- peers */
@@ -284,7 +288,9 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	} while ((get.all || (err == -ESTALE && lives(resolved))) && cl_now() < until);
 	cl_stay_end(&stay);
 	if (err && result == CUDA_SUCCESS)
-		result = has_gone(err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved, err);
+		result = has_gone(resolved, err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved, err);
+	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		result = say(resolved, -ENOMEM);
 	else if (result == CUDA_ERROR_INVALID_VALUE) /* nothing is mapped at that offset any more */
 		result = CUDA_ERROR_INVALID_HANDLE;
 	return result;

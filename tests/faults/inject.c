@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -21,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -248,6 +250,19 @@ SIMPLE(char *, getcwd, NULL, (char *to, size_t n), (to, n))
 SIMPLE(DIR *, fdopendir, NULL, (int fd), (fd))
 SIMPLE(struct dirent *, readdir, NULL, (DIR *dir), (dir))
 SIMPLE(int, nanosleep, -1, (const struct timespec *t, struct timespec *left), (t, left))
+SIMPLE(int, socket, -1, (int family, int type, int protocol), (family, type, protocol))
+SIMPLE(int, bind, -1, (int fd, const struct sockaddr *to, socklen_t n), (fd, to, n))
+SIMPLE(int, listen, -1, (int fd, int n), (fd, n))
+SIMPLE(int, accept4, -1, (int fd, struct sockaddr *peer, socklen_t *n, int flags), (fd, peer, n, flags))
+SIMPLE(int, connect, -1, (int fd, const struct sockaddr *to, socklen_t n), (fd, to, n))
+SIMPLE(int, getsockopt, -1, (int fd, int level, int name, void *to, socklen_t *n), (fd, level, name, to, n))
+SIMPLE(int, setsockopt, -1, (int fd, int level, int name, const void *value, socklen_t n), (fd, level, name, value, n))
+SIMPLE(int, shutdown, -1, (int fd, int how), (fd, how))
+SIMPLE(int, poll, -1, (struct pollfd *ready, nfds_t n, int wait), (ready, n, wait))
+SIMPLE(ssize_t, send, -1, (int fd, const void *data, size_t n, int flags), (fd, data, n, flags))
+SIMPLE(ssize_t, sendmsg, -1, (int fd, const struct msghdr *message, int flags), (fd, message, flags))
+SIMPLE(ssize_t, recv, -1, (int fd, void *to, size_t n, int flags), (fd, to, n, flags))
+SIMPLE(ssize_t, recvmsg, -1, (int fd, struct msghdr *message, int flags), (fd, message, flags))
 RETURNING(pthread_create,
 	  (pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *data),
 	  (thread, how, run, data))

@@ -54,6 +54,19 @@
 	X(readdir, EIO)                                                        \
 	X(nanosleep, EINTR)                                                    \
 	X(syscall, EINTR, EAGAIN, ENOSPC)                                      \
+	X(socket, EMFILE, ENFILE, ENOBUFS, EACCES, EPERM)                      \
+	X(bind, EADDRINUSE, ENOSPC, EACCES, EROFS)                             \
+	X(listen, EADDRINUSE, EPERM)                                           \
+	X(accept4, EMFILE, ENFILE, ENOMEM, ECONNABORTED, EINTR, EPERM)         \
+	X(connect, ECONNREFUSED, EAGAIN, ENOENT, EACCES, EINTR, EPERM)         \
+	X(getsockopt, ENOBUFS, EPERM)                                          \
+	X(setsockopt, ENOBUFS, EPERM)                                          \
+	X(shutdown, ENOTCONN)                                                  \
+	X(poll, ENOMEM, EINTR)                                                 \
+	X(send, ENOBUFS, EAGAIN, EINTR, EPERM)                                 \
+	X(sendmsg, ENOBUFS, EAGAIN, EPIPE, ETOOMANYREFS, EINTR, EPERM)         \
+	X(recv, ENOMEM, ECONNRESET, EINTR, EPERM)                              \
+	X(recvmsg, ENOMEM, ECONNRESET, EINTR, EPERM)                           \
 	X(pthread_create, EAGAIN, EPERM)                                       \
 	X(pthread_getattr_np, ENOMEM)                                          \
 	X(pthread_setname_np, ENOENT)                                          \

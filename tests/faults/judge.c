@@ -174,7 +174,15 @@ const char *judge_what(bool no_memory)
 	wrong = what_of(&exporter, "exporter", EXPORTER_STATUS);
 	if (wrong)
 		return wrong;
-	if (exporter.verdict.refused && !no_memory)
+	if (importer.verdict.left)
+		return "the importer has descriptors left";
+	if (exporter.verdict.left)
+		return "a hold is left";
+	if (importer.verdict.failed && !warned)
+		return "an open fails, and nothing was said";
+	if (scenario_virtual && exporter.verdict.kept)
+		return "virtual memory is kept";
+	if (exporter.verdict.refused && !no_memory && !scenario_virtual)
 		return "an export is refused";
 	if (exporter.verdict.refused && !judge_warned(&exporter))
 		return "an export is refused, and nothing was said";

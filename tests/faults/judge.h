@@ -8,7 +8,9 @@
  *    fails, an export may be refused with CUDA_ERROR_OUT_OF_MEMORY and a warning;
  *  - the importer reads its own bytes, or a warning says that they are not protected;
  *  - the memory comes back to the driver, or a warning says that it is kept;
- *  - no warning is printed twice.
+ *  - no warning is printed twice;
+ *  - virtual memory: an export that cannot be served gets the driver's own refusal, and an open that fails
+ *    gives an error.  Both are said.  No descriptor, no hold and no memory is left.
  *
  * The program that links this makes no CUDA call and starts no thread.
  */

@@ -4,12 +4,12 @@
 # Tests culimbo when calls fail and limits are reached, on the simulated driver.  One part
 # fails every call of libculimbo in turn; others reach real limits.
 #
-#   run.sh [BUILD_DIR [PART]]    PART: steps, conditions, limits or records
+#   run.sh [BUILD_DIR [PART]]    PART: steps, virtual, conditions, limits or records
 #
-# Prints the programs' TAP with consecutive numbers.  Two parts run at once, each in its own
-# folder, which is removed afterwards.
+# Prints the programs' TAP with consecutive numbers.  Three parts run at once, since they mostly
+# wait, each in its own folder, which is removed afterwards.
 #
-#   FAULTS_JOBS  how many at once (2)
+#   FAULTS_JOBS  how many at once (3)
 set -u
 
 unset LD_PRELOAD
@@ -43,6 +43,7 @@ if [ "${1-}" = --part ]; then
 			timeout -k 5 120 "$FAULTS_BUILD/tests/faults/records"
 		;;
 	*)
+		case $name in virtual-*) export CULIMBO_SHARE=all ;; esac
 		LD_PRELOAD="$ours:$inject" timeout -k 5 300 "$FAULTS_BUILD/tests/faults/steps" "$name"
 		;;
 	esac > "$FAULTS_TMP/$name.out" 2>&1 < /dev/null
@@ -75,8 +76,9 @@ trap 'rm -rf "$FAULTS_TMP"' EXIT
 trap 'exit 130' HUP INT TERM
 
 case $only in
-all) parts='importer exporter growing bare conditions limits records' ;;
-steps) parts='importer exporter growing' ;;
+all) parts='virtual-exporter importer exporter virtual-importer growing bare conditions limits records' ;;
+steps) parts='importer exporter virtual-exporter virtual-importer growing' ;;
+virtual) parts='virtual-exporter virtual-importer' ;;
 conditions) parts='bare conditions' ;;
 limits | records) parts=$only ;;
 *)
@@ -107,7 +109,7 @@ clock_gettime gethostname getppid isatty dl_iterate_phdr dladdr dladdr1 dlclose 
 closedir __assert_fail _dl_find_object sched_yield
 memchr memrchr memcmp memcpy memmove memset uname exit snprintf vsnprintf strchr strcmp strcspn strerror
 strerrordesc_np strlen strncmp strrchr strstr strtoul strtoull strspn strnlen
-pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
+pthread_detach pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
 pthread_mutex_unlock pthread_self pthread_attr_getstack pthread_attr_destroy pthread_sigmask pthread_equal pthread_setcancelstate
 pthread_setcanceltype getcontext makecontext sigaltstack swapcontext
 sigaddset sigemptyset sigfillset sigismember sigpending
@@ -135,7 +137,7 @@ fi
 
 # ------------------------------------------------------------------------- parts
 # shellcheck disable=SC2086
-printf '%s\n' $parts | xargs -P "${FAULTS_JOBS:-2}" -n 1 sh "$self" --part
+printf '%s\n' $parts | xargs -P "${FAULTS_JOBS:-3}" -n 1 sh "$self" --part
 
 for part in $parts; do
 	bad=$failures

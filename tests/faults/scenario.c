@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See scenario.h.  It is linked against libcuda, as programs are, and does not use culimbo. */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,6 +13,7 @@
 #include <unistd.h>
 #include <cuda.h>
 
+#include "shim/shm/layout.h"
 #include "tests/faults/scenario.h"
 
 enum {
@@ -19,6 +23,7 @@ enum {
 	OWN_BIG = 18,
 	NEXT_OWNERS = 99,
 	CLAIMS = 8,
+	PIECE = 2 << 20,	 /* of virtual memory */
 	PARTNER_MS = 8000,	 /* how long each process waits for the other */
 	BACK_MS = 1500,		 /* how long memory may take to come back */
 	BACK_BY_ITSELF_MS = 40,	 /* the same without a call that asks for it */
@@ -26,6 +31,7 @@ enum {
 
 void (*scenario_condition)(void), (*scenario_later)(void);
 int scenario_more_blocks;
+bool scenario_virtual;
 static struct verdict verdict;
 
 static void expect(CUresult result, CUresult wanted, int line)
@@ -76,6 +82,7 @@ static int64_t now_ms(void)
 }
 
 struct shared {
+	CUipcMemHandle virtual; /* and small, if scenario_virtual */
 	CUipcMemHandle small, twice, big;
 	CUipcEventHandle event;
 	bool refused; /* an export failed for lack of memory: the importer opens nothing */
@@ -145,8 +152,8 @@ static void reuse(CUdeviceptr small, CUdeviceptr twice, CUdeviceptr big)
 	MUST(cuMemFree(claimed));
 }
 
-/* Only the big block counts: the small one lies in a chunk that stays. */
-static bool comes_back(size_t free_before)
+/* Waits until less than @bytes of the memory that was free are missing.  Whether @pressed: asks for memory. */
+static bool comes_back(size_t free_before, size_t bytes, bool pressed)
 {
 	static const struct timespec moment = { 0, 500000 };
 	int64_t begun = now_ms();
@@ -154,16 +161,199 @@ static bool comes_back(size_t free_before)
 
 	for (;;) {
 		MUST(cuMemGetInfo(&now, &total));
-		if (now + BIG > free_before)
+		if (now + bytes > free_before)
 			return true;
 		if (now_ms() > begun + BACK_MS)
 			return false;
-		if (now_ms() > begun + BACK_BY_ITSELF_MS)
+		if (pressed && now_ms() > begun + BACK_BY_ITSELF_MS)
 			press(total);
 		nanosleep(&moment, NULL);
 	}
 }
 
+static void look(CUdeviceptr address, unsigned char value)
+{
+	unsigned char bytes[SMALL];
+
+	memset(bytes, 0, sizeof bytes);
+	MUST(cuMemcpyDtoH(bytes, address, sizeof bytes));
+	for (int i = 0; i < SMALL; i++)
+		verdict.foreign |= bytes[i] != value;
+}
+
+/* -------------------------------------------------------------- virtual memory */
+/*
+ * Counts the holds of the exporter's own blocks that processes have.  The descriptor stays open: to close it
+ * would drop the locks of this process's file.
+ */
+static int count_holds(void)
+{
+	enum { RECORDS = 64 };
+	uint64_t word[RECORDS];
+	struct dirent *entry;
+	char path[600];
+	int n = 0;
+	DIR *dir = opendir(getenv("CULIMBO_DIR"));
+
+	while (dir && (entry = readdir(dir)) != NULL) {
+		if (strncmp(entry->d_name, "exporter-", 9) != 0)
+			continue;
+		snprintf(path, sizeof path, "%s/%s", getenv("CULIMBO_DIR"), entry->d_name);
+		if (pread(open(path, O_RDONLY | O_CLOEXEC), word, sizeof word, CL_AT_HOLDERS) != sizeof word)
+			continue;
+		for (int i = 0; i < RECORDS; i++)
+			n += __builtin_popcountll(word[i]);
+	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+/* Counts the descriptors of this process. */
+static int count_descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static CUdeviceptr map_two(void)
+{
+	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle memory = 0;
+	CUdeviceptr address = 0;
+
+	MUST(cuMemAddressReserve(&address, 2 * PIECE, 0, 0, 0));
+	for (int i = 0; i < 2; i++) {
+		MUST(cuMemCreate(&memory, PIECE, &property, 0));
+		MUST(cuMemMap(address + i * PIECE, PIECE, 0, memory, 0));
+		MUST(cuMemRelease(memory));
+	}
+	MUST(cuMemSetAccess(address, 2 * PIECE, &access, 1));
+	MUST(cuMemsetD8(address, OWN, PIECE));
+	MUST(cuMemsetD8(address + PIECE, OWN_BIG, PIECE));
+	return address;
+}
+
+/* An export that cannot be served gets the driver's own refusal, or that of any export without memory. */
+static bool export_virtual(CUipcMemHandle *handle, CUdeviceptr address)
+{
+	CUresult result = cuIpcGetMemHandle(handle, address);
+
+	if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_OUT_OF_MEMORY) {
+		verdict.refused++;
+		return false;
+	}
+	MUST(result);
+	return true;
+}
+
+__attribute__((noreturn)) static void play_virtual_exporter(int other, int up)
+{
+	struct shared shared = { .refused = false };
+	size_t before = 0, total;
+	CUdeviceptr address;
+	char word;
+
+	MUST(cuIpcGetMemHandle(&shared.small, block(SMALL, OWN)));
+	MUST(cuMemGetInfo(&before, &total));
+	if (scenario_condition)
+		scenario_condition();
+	address = map_two();
+	shared.refused = !export_virtual(&shared.virtual, address) && !export_virtual(&shared.virtual, address);
+	MUST(cuCtxSynchronize());
+	hand(other, &shared, sizeof shared);
+	take(other, &word, 1); /* the importer has closed all but the block */
+	verdict.left = count_holds() - (word == 'b');
+	MUST(cuMemUnmap(address, 2 * PIECE));
+	MUST(cuMemAddressFree(address, 2 * PIECE));
+	hand(other, "u", 1);
+	take(other, &word, 1);
+	verdict.kept = !comes_back(before, 1, false);
+	hand(up, &verdict, sizeof verdict);
+	exit(EXPORTER_STATUS);
+}
+
+/* Returns the address, or 0 if the open gave an error that is allowed. */
+static CUdeviceptr open_virtual(CUipcMemHandle handle)
+{
+	CUdeviceptr address = 0;
+	CUresult result = cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+
+	if (result == CUDA_SUCCESS)
+		return address;
+	verdict.failed++;
+	if (result != CUDA_ERROR_INVALID_VALUE && result != CUDA_ERROR_OPERATING_SYSTEM)
+		MUST_SAY(CUDA_ERROR_OUT_OF_MEMORY, result);
+	return 0;
+}
+
+/* The exporter may have had no memory to note what lies there. */
+static void look_if_mapped(CUdeviceptr address, unsigned char value)
+{
+	char byte;
+
+	if (cuMemcpyDtoH(&byte, address, 1) == CUDA_SUCCESS)
+		look(address, value);
+	else
+		verdict.failed++;
+}
+
+static void close_virtual(CUdeviceptr address)
+{
+	if (!address)
+		return;
+	look_if_mapped(address + PIECE - SMALL, OWN);
+	look_if_mapped(address + PIECE, OWN_BIG);
+	MUST(cuIpcCloseMemHandle(address));
+}
+
+__attribute__((noreturn)) static void play_virtual_importer(int other, int up)
+{
+	CUdeviceptr small = 0, one, two;
+	struct shared shared;
+	int64_t begun;
+	int before;
+	char word;
+
+	take(other, &shared, sizeof shared);
+	MUST(cuIpcOpenMemHandle(&small, shared.small, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	look(small, OWN);
+	before = count_descriptors();
+	if (scenario_condition)
+		scenario_condition();
+	if (!shared.refused) {
+		begun = now_ms();
+		one = open_virtual(shared.virtual);
+		verdict.waited = now_ms() > begun + PARTNER_MS / 2;
+		two = verdict.waited ? 0 : open_virtual(shared.virtual);
+		verdict.foreign |= one && two && one != two;
+		close_virtual(one);
+		close_virtual(two);
+		if (!verdict.waited)
+			close_virtual(open_virtual(shared.virtual));
+	}
+	hand(other, "b", 1);
+	take(other, &word, 1); /* the exporter has unmapped it */
+	if (!shared.refused)
+		MUST_SAY(0, open_virtual(shared.virtual) != 0);
+	verdict.failed -= !shared.refused;
+	verdict.left = count_descriptors() - before;
+	MUST(cuIpcCloseMemHandle(small));
+	hand(other, "c", 1);
+	hand(up, &verdict, sizeof verdict);
+	_exit(IMPORTER_STATUS);
+}
+
+/* --------------------------------------------------------- blocks and an event */
 void play_exporter(int other, int up)
 {
 	CUdeviceptr small, twice, big, *more;
@@ -173,6 +363,8 @@ void play_exporter(int other, int up)
 	char word;
 
 	begin();
+	if (scenario_virtual)
+		play_virtual_exporter(other, up);
 	more = calloc((size_t)scenario_more_blocks + 1, sizeof *more);
 	for (int i = 0; more && i < scenario_more_blocks; i++)
 		more[i] = block(SMALL, OWN);
@@ -214,19 +406,10 @@ void play_exporter(int other, int up)
 	hand(other, "f", 1);
 	take(other, &word, 1); /* the importer has closed them */
 
-	verdict.kept = !comes_back(before);
+	/* only the big block counts: the small one lies in a chunk that stays */
+	verdict.kept = !comes_back(before, BIG, true);
 	hand(up, &verdict, sizeof verdict);
 	exit(EXPORTER_STATUS);
-}
-
-static void look(CUdeviceptr address, unsigned char value)
-{
-	unsigned char bytes[SMALL];
-
-	memset(bytes, 0, sizeof bytes);
-	MUST(cuMemcpyDtoH(bytes, address, sizeof bytes));
-	for (int i = 0; i < SMALL; i++)
-		verdict.foreign |= bytes[i] != value;
 }
 
 void play_importer(int other, int up)
@@ -237,6 +420,8 @@ void play_importer(int other, int up)
 	char word;
 
 	begin();
+	if (scenario_virtual)
+		play_virtual_importer(other, up);
 	take(other, &shared, sizeof shared);
 	if (shared.refused) {
 		hand(other, "o", 1);

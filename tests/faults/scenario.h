@@ -12,6 +12,11 @@
 
 #include <stdbool.h>
 
+/*
+ * With scenario_virtual it is virtual memory instead (CULIMBO_SHARE=all): the exporter shares two
+ * allocations side by side, after a block.  The importer opens them three times, and closes them.  The
+ * exporter unmaps them, and the importer opens them once more.
+ */
 enum { EXPORTER_STATUS = 7, IMPORTER_STATUS = 8 };
 
 /* A process's report, which is one message on its socket. */
@@ -21,6 +26,9 @@ struct verdict {
 	int wrong_line;	   /* the first call whose result differs from the driver's own, or 0 */
 	int wrong_result;
 	int wrong_wanted;
+	int failed;	   /* importer: opens of virtual memory that gave an error, or not all of it */
+	bool waited;	   /* importer: the first open waited for the exporter, and nothing else was tried */
+	int left;	   /* descriptors (importer) or holds (exporter) that were left */
 	bool foreign;	   /* importer: read bytes that are not its block's */
 	bool kept;	   /* exporter: memory did not come back */
 	bool reused;	   /* exporter: the driver gave it the address of its freed block */
@@ -31,6 +39,7 @@ struct verdict {
  * its first call that shares.  By then the driver has all the resources that it needs.
  */
 extern void (*scenario_condition)(void);
+extern bool scenario_virtual;
 /*
  * Once the first blocks are open, the exporter shares so many more small blocks, which
  * no process opens.  It calls this, if not NULL, in between.

@@ -6,6 +6,8 @@
  *   steps exporter | importer    in that process
  *   steps growing                in an exporter of 520 more blocks, which needs a second
  *                                chunk of records and larger tables; only those calls
+ *   steps virtual-exporter | virtual-importer
+ *                                in that process, when virtual memory is shared
  *
  * judge.h says what must hold after each failure.  A run afterwards must be normal.  The
  * stepper itself is started with libculimbo and inject.so preloaded; each run forks it
@@ -27,7 +29,10 @@
 #include "tests/faults/inject.h"
 #include "tests/faults/judge.h"
 
-enum { SHOWN_FAILURES = 40 };
+enum {
+	SHOWN_FAILURES = 40,
+	FAILED_MOST = 20000, /* more of one call in a run is a thread that spins */
+};
 
 static struct inject_plan **plan_of_library;
 static const struct inject_row *rows;
@@ -40,17 +45,23 @@ struct sums {
 	int failed, runs, foreign, kept, refused, wrong, said;
 };
 
+static void count_from_now(void)
+{
+	atomic_store(&plan->pid, getpid());
+}
+
 static void begins(bool is_importer)
 {
-	if (is_importer == in_importer)
-		atomic_store(&plan->pid, getpid());
+	if (is_importer == in_importer && !scenario_virtual)
+		count_from_now();
 	*plan_of_library = plan;
 }
-static const struct run faulty = { .begins = begins };
+static struct run faulty = { .begins = begins };
 
 static void run(void)
 {
 	runs++;
+	atomic_store(&plan->pid, 0);
 	atomic_store(&plan->failed, 0);
 	for (int i = 0; i < INJECT_CALLS_N; i++)
 		atomic_store(&plan->made[i], 0);
@@ -80,6 +91,9 @@ static bool step(struct sums *sums)
 	sums->kept += exporter.verdict.kept;
 	sums->refused += exporter.verdict.refused != 0;
 	sums->said += judge_warned(&importer) || judge_warned(&exporter);
+	/* the exporter's file is opened again if fstat() cannot tell whether its descriptor is still ours */
+	if (plan->call == INJECT_fstat && importer.verdict.left == 1)
+		importer.verdict.left = 0;
 	wrong = judge_what(plan->call == INJECT_calloc || plan->call == INJECT_malloc ||
 			   plan->call == INJECT_realloc);
 	if (wrong && ++sums->wrong <= SHOWN_FAILURES) {
@@ -87,7 +101,33 @@ static bool step(struct sums *sums)
 		       plan->for_good ? " and all after" : "", strerrorname_np(plan->error), wrong);
 		judge_show();
 	}
+	if (!wrong && atomic_load(&plan->failed) > FAILED_MOST) {
+		sums->wrong++;
+		printf("# %s %d and all after: it was made %d times\n", rows[plan->call].name, plan->nth,
+		       atomic_load(&plan->failed));
+	}
 	return atomic_load(&plan->failed) != 0;
+}
+
+/*
+ * Of virtual memory, calls are failed that the other parts make not, or for less.  From there on all fail
+ * but those without which the exporter does not answer: then each open waits for its whole time.
+ */
+static bool is_of_virtual(int call)
+{
+	return call <= INJECT_realloc || call == INJECT_fstat || call == INJECT_fstatat || call == INJECT_fchmodat ||
+	       call == INJECT_unlinkat || call == INJECT_nanosleep || call == INJECT_pthread_clockjoin_np ||
+	       (call >= INJECT_socket && call <= INJECT_pthread_setname_np);
+}
+
+static bool fails_for_good(int call, int nth)
+{
+	/* no call fails with EINTR for ever */
+	if (rows[call].errors[0] == EINTR)
+		return false;
+	if (!scenario_virtual || in_importer)
+		return true;
+	return call == INJECT_poll ? nth == 1 : call != INJECT_accept4;
 }
 
 /* Fails every call of one kind; ends when a run makes fewer than N of them. */
@@ -104,8 +144,7 @@ static void step_through(int call, struct sums *sums)
 				return;
 		}
 		plan->error = row->errors[0];
-		/* no call fails with EINTR for ever */
-		plan->for_good = row->errors[0] != EINTR;
+		plan->for_good = fails_for_good(call, plan->nth);
 		if (plan->for_good)
 			step(sums);
 	}
@@ -165,6 +204,8 @@ static void step_through_all(const char *role)
 		if (scenario_more_blocks && call != INJECT_malloc && call != INJECT_realloc &&
 		    call != INJECT_fallocate)
 			continue;
+		if (scenario_virtual && !is_of_virtual(call))
+			continue;
 
 		step_through(call, &sums);
 		all.failed += sums.failed;
@@ -198,7 +239,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "steps: run.sh starts me\n");
 		return 2;
 	}
-	in_importer = !strcmp(argv[1], "importer");
+	scenario_virtual = !strncmp(argv[1], "virtual-", 8);
+	in_importer = !strcmp(argv[1] + (scenario_virtual ? 8 : 0), "importer");
+	/* what went before is that of a block, and failed in the other parts */
+	if (scenario_virtual)
+		*(in_importer ? &faulty.importer_condition : &faulty.exporter_condition) = count_from_now;
 	if (!strcmp(argv[1], "growing"))
 		scenario_more_blocks = 520;
 	plan = mmap(NULL, sizeof *plan, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
