@@ -4,6 +4,7 @@
  * something, many at once, and handles that are damaged.
  */
 #include "scene_virtual.h"
+#include "shim/shm/layout.h"
 
 #include <signal.h>
 #include <stdio.h>
