@@ -308,7 +308,8 @@ void virtual_no_descriptors(void)
 /* Devices that have peer access to the one that opens may read an import, whichever came first. */
 void virtual_peers(void)
 {
-	struct actor *p = ENTER("P", .env = ALL " CULIMBO_SIM_DEVICES=3"), *c = ENTER("C", .env = "CULIMBO_SIM_DEVICES=3");
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_SIM_DEVICES=3"), *c = ENTER("C", .env = ALL " CULIMBO_SIM_DEVICES=3");
+	struct actor *d = ENTER("D", .env = "CULIMBO_SIM_DEVICES=3");
 	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
 	struct handle handle;
 
@@ -330,6 +331,16 @@ void virtual_peers(void)
 	ok(!ASK(c, peer, 0)->result && ASK(c, v_access, import, 2)->v[0] == 3, "17 after: device 2 gets it with its peer access");
 	ASK(c, device, 0);
 	close_block(c, import);
+	ASK(d, device, 1);
+	ok(!ASK(d, peer, 0)->result, "17 D, without the option, gets it before, too");
+	ASK(d, device, 0);
+	import = open_block(d, &handle);
+	ok(ASK(d, v_access, import, 1)->v[0] == 0, "17 nobody noted that: without the option peer access is not looked at");
+	ASK(d, device, 2);
+	ok(!ASK(d, peer, 0)->result && ASK(d, v_access, import, 2)->v[0] == 3, "17 while D has an import it is");
+	ASK(d, device, 0);
+	close_block(d, import);
+	leave(d);
 	virtual_curtain(p, c);
 }
 
