@@ -267,6 +267,10 @@ static void own(void)
 	ok(!try_close(p, same), "17 and closes it");
 	ok(reads(p, at, PIECE, OWN, NULL), "17 its memory is as it was");
 	ok(try_close(p, same) == INVALID_VALUE, "17 a second close is refused");
+	result = try_open(p, &handle, &same);
+	virtual_unmap(p, at, PIECE);
+	ok(!result && try_close(p, same) == INVALID_VALUE, "17 after its unmap there is nothing to close");
+	ok(!ASK(p, v_free, at, 4 * PIECE)->result && try_close(p, same) == INVALID_VALUE, "17 nor after the free of its addresses");
 	leave(p);
 	ok(!*said(p) || count_said(p, "closed"), "17 it says nothing but that");
 }
