@@ -384,6 +384,30 @@ void virtual_flips(void)
 	leave(p);
 }
 
+/* A stale handle and a second close are told of as those of any block. */
+void virtual_misused(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = "CULIMBO_REPORT=always");
+	struct actor *d = ENTER("D", .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always");
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	close_block(c, import);
+	ok(try_close(c, import) == INVALID_VALUE, "17 C closes it twice");
+	virtual_unmap(p, at, PIECE);
+	ok(try_open(d, &handle, &import), "17 D, which only observes, opens it too late");
+	leave(c);
+	leave(d);
+	leave(p);
+	ok(count_said(c, "closed 1 block (2 MiB) once more than") == 1 && count_said(c, "last closed from") == 1,
+	   "17 C says what it has closed twice, and where before");
+	ok(count_said(d, "STALE: ") == 1 && count_said(d, "findings=1") == 1, "17 D says that it was stale");
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 /* What the two sides say of memory that is unmapped while it is open. */
 void virtual_told(void)
 {
