@@ -84,7 +84,7 @@ CUresult CUDAAPI cl_hook_cuCtxEnablePeerAccess(CUcontext ctx, unsigned int flags
 {
 	CUresult result = cl_driver.cuCtxEnablePeerAccess(ctx, flags);
 
-	if (result == CUDA_SUCCESS)
+	if ((cl_shares_all() || cl_virtual_imports_any()) && result == CUDA_SUCCESS)
 		cl_virtual_peer_enabled(ctx);
 	return result;
 }

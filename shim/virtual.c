@@ -224,8 +224,12 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	if (result != CUDA_SUCCESS)
 		return result;
 	/* of an exporter whose file is not here nothing can be asked, and the driver knows no such handle */
-	if (!o.hold)
-		return open(dptr, handle, flags);
+	if (!o.hold) {
+		result = open(dptr, handle, flags);
+		if (o.stale)
+			cl_open_observed(&resolved, CL_VIRTUAL, result == CUDA_SUCCESS ? *dptr : 0, result);
+		return result;
+	}
 	result = cl_virtual_map(&resolved, device, &address);
 	if (result == CUDA_SUCCESS) {
 		if (cl_open_end(&o, &resolved, CL_VIRTUAL, address)) {

@@ -498,8 +498,10 @@ bool cl_server_end(struct cl_server *server, uint64_t wait)
 	/* a child without fork handlers: the thread, the socket and its name are its parent's */
 	if (server->session && server->session->pid != getpid())
 		return true;
-	cl_lock(&server->lock);
 	server->ended = true;
+	/* the lock may be that of the thread which a signal handler that ends the process has interrupted */
+	if (!cl_lock_until(&server->lock, &until))
+		return false;
 	session = server->session;
 	server->session = NULL;
 	if (session)

@@ -55,12 +55,12 @@ typedef int cl_serve_export(void *arg, const struct cl_request *request, struct 
 struct cl_session;
 
 struct cl_server {
-	struct cl_lock lock; /* .session, .ended */
+	struct cl_lock lock; /* .session */
 	const struct cl_region *region; /* the exporter's own, a file */
 	cl_serve_export *export;
 	void *arg; /* for it */
 	struct cl_session *_Atomic session;
-	bool ended;
+	_Atomic bool ended;
 	_Atomic uint32_t records; /* no record from this one on was ever served; other processes can write the header's count */
 	struct cl_served {
 		_Atomic uint64_t answers;   /* with pieces */
@@ -79,8 +79,9 @@ struct cl_server {
  */
 int cl_server_need(struct cl_server *server, uint32_t record);
 /*
- * Ends the service for good and removes the socket.  Waits up to @wait ns for the thread.  Returns
- * false if it runs on, in the callback.  Does nothing in a child without fork handlers.
+ * Ends the service for good and removes the socket.  Waits up to @wait ns for the lock and the thread.
+ * Returns false if the thread runs on, in the callback, or if the lock is not free: then the socket stays,
+ * and goes with the exporter's file.  Does nothing in a child without fork handlers.
  */
 bool cl_server_end(struct cl_server *server, uint64_t wait);
 /* In a forked child: closes what it has of its parent's service, and begins with none. */

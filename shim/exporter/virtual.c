@@ -377,6 +377,32 @@ static bool is_exporting_locked(uint64_t address, uint64_t size)
 	return false;
 }
 
+/* ------------------------------------------------------- opens by this process itself */
+/* The program's own addresses that it has opened.  Under cl_exports_lock. */
+struct own_open {
+	struct cl_link link; /* its key: the address */
+	uint64_t opens;
+	uint64_t by; /* the mapping whose record the handle names: it ends with that */
+};
+static struct cl_table own_opens = CL_TABLE_BEGIN(own_opens);
+
+static void end_own_opens_locked(uint64_t address, uint64_t size)
+{
+	struct cl_link *link, *next;
+
+	if (!own_opens.n)
+		return;
+	CL_TABLE_EACH (&own_opens, link, next) {
+		struct own_open *open = (struct own_open *)(void *)link;
+
+		if (open->by - address >= size)
+			continue;
+		cl_table_remove(&own_opens, link);
+		free(open);
+	}
+}
+
+/* ----------------------------------------------------------------------- unmap */
 /* No handle of what lies there can be made or opened from now on.  Returns true if something is ORPHANED. */
 static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
 {
@@ -401,6 +427,7 @@ static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
 			orphaned |= cl_limbo_forget_block_locked(ex, range->block);
 		range->block = NULL;
 	}
+	end_own_opens_locked(address, size);
 	return orphaned;
 }
 
@@ -441,15 +468,8 @@ CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_
 	return result;
 }
 
-/* ------------------------------------------------------- opens by this process itself */
-/* The program's own addresses that it has opened.  Under cl_exports_lock. */
-struct own_open {
-	struct cl_link link; /* its key: the address */
-	uint64_t opens;
-};
-static struct cl_table own_opens = CL_TABLE_BEGIN(own_opens);
-
-static bool own_open_locked(uint64_t address)
+/* ------------------------------------------------------- own opens and closes */
+static bool own_open_locked(uint64_t address, uint64_t by)
 {
 	struct own_open *open = cl_table_find(&own_opens, address);
 
@@ -461,6 +481,7 @@ static bool own_open_locked(uint64_t address)
 		cl_table_add(&own_opens, &open->link);
 	}
 	open->opens++;
+	open->by = by;
 	return true;
 }
 
@@ -479,7 +500,7 @@ int cl_virtual_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const voi
 			   NULL;
 	if (reserved && its.offset < reserved->size && cl_block_has_handle(block, handle) &&
 	    cl_life_generation(cl_record_life(ex->blocks.region, stamp.record)) == stamp.generation &&
-	    own_open_locked(reserved->base + its.offset)) {
+	    own_open_locked(reserved->base + its.offset, block->link.key)) {
 		cl_record_opened(ex->blocks.region, stamp.record);
 		*dptr = reserved->base + its.offset;
 		err = 0;

@@ -164,7 +164,7 @@ static inline void tell_about(struct cl_about *to, enum cl_kind kind, const stru
 				 .record = hold ? cl_hold_record(hold) : 0,
 				 .generation = hold ? hold->generation : 0,
 				 .pid = mapping->exporter_pid,
-				 .kind = (uint8_t)kind,
+				 .kind = (uint8_t)kind_in_reports(kind),
 				 .device = (uint8_t)mapping->device };
 }
 

@@ -373,7 +373,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	if (kind == CL_EVENT)
 		cl_import_event_created((CUevent)(uintptr_t)key);
 	else if (!mapping)
-		cl_recent_closes_remove(kind, key);
+		cl_recent_closes_remove(kind == CL_VIRTUAL ? CL_MEMORY : kind, key);
 	if (__builtin_expect(late, 0))
 		tell_late(resolved, &about, o->stack);
 	if (__builtin_expect(o->sight != CL_HERE, 0))

@@ -267,6 +267,10 @@ static void own(void)
 	ok(!try_close(p, same), "17 and closes it");
 	ok(reads(p, at, PIECE, OWN, NULL), "17 its memory is as it was");
 	ok(try_close(p, same) == INVALID_VALUE, "17 a second close is refused");
+	result = try_open(p, &handle, &same);
+	virtual_unmap(p, at, PIECE);
+	ok(!result && try_close(p, same) == INVALID_VALUE, "17 after its unmap there is nothing to close");
+	ok(!ASK(p, v_free, at, 4 * PIECE)->result && try_close(p, same) == INVALID_VALUE, "17 nor after the free of its addresses");
 	leave(p);
 	ok(!*said(p) || count_said(p, "closed"), "17 it says nothing but that");
 }
@@ -314,6 +318,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-peers", virtual_peers, 0 },
 	{ "virtual-flips", virtual_flips, 0 },
 	{ "virtual-told", virtual_told, 0 },
+	{ "virtual-misused", virtual_misused, 0 },
 	{ "virtual-many", virtual_many, 0 },
 	{ "virtual-forks", virtual_forks, 0 },
 	{ 0 }

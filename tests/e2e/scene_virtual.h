@@ -30,5 +30,6 @@ void virtual_no_descriptors(void);
 void virtual_peers(void);
 void virtual_flips(void);
 void virtual_told(void);
+void virtual_misused(void);
 
 #endif

@@ -309,7 +309,8 @@ void virtual_no_descriptors(void)
 /* Devices that have peer access to the one that opens may read an import, whichever came first. */
 void virtual_peers(void)
 {
-	struct actor *p = ENTER("P", .env = ALL " CULIMBO_SIM_DEVICES=3"), *c = ENTER("C", .env = "CULIMBO_SIM_DEVICES=3");
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_SIM_DEVICES=3"), *c = ENTER("C", .env = ALL " CULIMBO_SIM_DEVICES=3");
+	struct actor *d = ENTER("D", .env = "CULIMBO_SIM_DEVICES=3");
 	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
 	struct handle handle;
 
@@ -331,6 +332,16 @@ void virtual_peers(void)
 	ok(!ASK(c, peer, 0)->result && ASK(c, v_access, import, 2)->v[0] == 3, "17 after: device 2 gets it with its peer access");
 	ASK(c, device, 0);
 	close_block(c, import);
+	ASK(d, device, 1);
+	ok(!ASK(d, peer, 0)->result, "17 D, without the option, gets it before, too");
+	ASK(d, device, 0);
+	import = open_block(d, &handle);
+	ok(ASK(d, v_access, import, 1)->v[0] == 0, "17 nobody noted that: without the option peer access is not looked at");
+	ASK(d, device, 2);
+	ok(!ASK(d, peer, 0)->result && ASK(d, v_access, import, 2)->v[0] == 3, "17 while D has an import it is");
+	ASK(d, device, 0);
+	close_block(d, import);
+	leave(d);
 	virtual_curtain(p, c);
 }
 
@@ -372,6 +383,30 @@ void virtual_flips(void)
 	close_block(c, import);
 	leave(c);
 	leave(p);
+}
+
+/* A stale handle and a second close are told of as those of any block. */
+void virtual_misused(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = "CULIMBO_REPORT=always");
+	struct actor *d = ENTER("D", .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always");
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	close_block(c, import);
+	ok(try_close(c, import) == INVALID_VALUE, "17 C closes it twice");
+	virtual_unmap(p, at, PIECE);
+	ok(try_open(d, &handle, &import), "17 D, which only observes, opens it too late");
+	leave(c);
+	leave(d);
+	leave(p);
+	ok(count_said(c, "closed 1 block (2 MiB) once more than") == 1 && count_said(c, "last closed from") == 1,
+	   "17 C says what it has closed twice, and where before");
+	ok(count_said(d, "STALE: ") == 1 && count_said(d, "findings=1") == 1, "17 D says that it was stale");
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
 /* What the two sides say of memory that is unmapped while it is open. */

@@ -22,10 +22,13 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 
 /* No thread is to be had. */
 static bool no_thread;
+static void (*in_create)(void); /* under the service's lock */
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *arg)
 {
+	if (in_create)
+		in_create();
 	return no_thread ? EAGAIN : __real_pthread_create(thread, how, run, arg);
 }
 
@@ -214,6 +217,25 @@ IN_A_CHILD(without_a_thread_need_says_so_and_leaves_nothing)
 	CHECK_EQUAL(ask_simply(its, SOON), -ENOENT);
 	CHECK_EQUAL(have(its, need), 0);
 	CHECK_SERVES(its);
+}
+
+/* A signal handler ends the process in the thread that has the service's lock. */
+static void end_within(void)
+{
+	CHECK(!cl_server_end(&server, 100 * MS));
+}
+static void need_and_end_within(struct exporter *mine)
+{
+	in_create = end_within;
+	cl_server_need(&server, RECORDS - 1);
+	in_create = NULL;
+}
+IN_A_CHILD(an_end_within_a_need_waits_for_itself_no_longer_than_it_may)
+{
+	struct exporter *its = start_exporter(0);
+
+	have(its, need_and_end_within);
+	CHECK_EQUAL(have(its, need), -ESHUTDOWN);
 }
 
 static void need_under_a_umask(struct exporter *mine)
@@ -542,6 +564,7 @@ int main(void)
 		TEST(a_long_path_leads_to_the_socket),
 		TEST(only_live_generations_are_served),
 		TEST(without_a_thread_need_says_so_and_leaves_nothing),
+		TEST(an_end_within_a_need_waits_for_itself_no_longer_than_it_may),
 		TEST(its_socket_is_its_users_alone_and_goes_at_the_end),
 		TEST(there_is_one_thread_however_often_it_is_needed),
 		TEST(a_forked_child_has_no_service_and_leaves_its_parents),
