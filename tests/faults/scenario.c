@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See scenario.h.  It is linked against libcuda, as programs are, and does not use culimbo. */
+/*
+ * See scenario.h.  It is linked against libcuda, as programs are, and does not use culimbo, but for where
+ * holds lie in an exporter's file.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
