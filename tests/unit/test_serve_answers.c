@@ -96,6 +96,8 @@ IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
 	LIE(answer.count, UINT32_MAX, 1, -EBADMSG);
 	LIE(answer.total, 1, 0, -EBADMSG);
 	LIE(answer.total, 1, 2, -EBADMSG);
+	LIE(answer.piece[0].size, 0, 1, -EBADMSG);
+	LIE(answer.piece[0].offset, UINT64_MAX, 1, -EBADMSG);
 	LIE(answer.total, 1, 64, -EBADMSG);
 	right.total = 2; /* the second piece comes first */
 	LIE(answer.first, 1, 1, -EBADMSG);
