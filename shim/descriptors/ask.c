@@ -17,6 +17,7 @@
 struct asked {
 	struct cl_own_fd socket;
 	uint32_t total, first;
+	uint64_t from; /* where the last piece ends */
 	bool answered; /* on this connection */
 	struct cl_answer answer;
 	int fds[CL_SERVE_BATCH];
@@ -76,7 +77,7 @@ static int send_request(const struct cl_asking *asking, struct asked *asked)
 {
 	struct cl_request request = { .file_id = asking->region->file_id, .record = asking->record,
 				      .generation = asking->generation, .first = asked->first,
-				      .offset = asking->offset };
+				      .offset = asking->offset, .from = asked->from };
 	int err;
 
 	cl_serve_head_set(&request.head, sizeof request);
@@ -131,6 +132,24 @@ static void keep_descriptors(struct asked *asked, struct msghdr *message)
 	}
 }
 
+/* Returns 0 if the pieces come in order, and none lies where another one does. */
+static int check_pieces(const struct asked *asked)
+{
+	uint64_t from = asked->from;
+
+	for (uint32_t i = 0; i < asked->answer.count; i++) {
+		const struct cl_piece *piece = &asked->answer.piece[i];
+
+		if (!piece->size || piece->offset + piece->size < piece->offset)
+			return -EBADMSG;
+		/* mapped since the last batch, over the end of a piece of that */
+		if (piece->offset < from)
+			return i ? -EBADMSG : -ESTALE;
+		from = piece->offset + piece->size;
+	}
+	return 0;
+}
+
 static int check_answer(const struct asked *asked, size_t got, int flags)
 {
 	const struct cl_answer *answer = &asked->answer;
@@ -147,8 +166,7 @@ static int check_answer(const struct asked *asked, size_t got, int flags)
 	    answer->total > CL_SERVE_PIECES || answer->total < answer->first ||
 	    answer->count > answer->total - answer->first || (!answer->count && answer->total != answer->first))
 		return -EBADMSG;
-	/* what lies there has changed since the last batch */
-	return asked->first && answer->total != asked->total ? -ESTALE : 0;
+	return check_pieces(asked);
 }
 
 static int receive(const struct cl_asking *asking, struct asked *asked)
@@ -194,6 +212,7 @@ static int next_batch(const struct cl_asking *asking, struct asked *asked)
 			return err;
 		}
 		asked->first++;
+		asked->from = asked->answer.piece[i].offset + asked->answer.piece[i].size;
 	}
 	return 0;
 }

@@ -7,6 +7,9 @@
  * answer is one message with at most CL_SERVE_BATCH pieces and as many descriptors.  The importer
  * asks again for the next ones.  So of each connection one batch at most is under way.
  *
+ * The exporter may map and unmap pieces between two batches.  So it goes on by the offset, not by the
+ * number: what stays mapped comes once.  The total may change.
+ *
  * All structs have fixed sizes, and are sent whole.  What lies before `total` lies there in all
  * versions.  Each side refuses another version with -EPROTO, and reads nothing else of its message.
  * Errors are -errno, the same number at both sides, which are on one machine.
@@ -34,9 +37,10 @@ struct cl_request {
 	struct cl_serve_head head;
 	uint32_t file_id, record, generation; /* what the handle names */
 	uint32_t first;			      /* piece that the importer lacks; it has all before that */
-	uint64_t offset;		      /* from the handle; only the exporter's callback reads it */
+	uint64_t offset;		      /* from the handle; only the exporter's callback reads it, and .from */
+	uint64_t from;			      /* where the last piece that the importer has ends, or 0 */
 };
-_Static_assert(sizeof(struct cl_request) == 40, "service 1");
+_Static_assert(sizeof(struct cl_request) == 48, "service 1");
 
 /* One allocation.  Each has a record of its own. */
 struct cl_piece {
@@ -48,7 +52,7 @@ _Static_assert(sizeof(struct cl_piece) == 24, "service 1");
 struct cl_answer {
 	struct cl_serve_head head;
 	int32_t error;	/* 0, or why there is no piece */
-	uint32_t total; /* pieces of what was asked for */
+	uint32_t total; /* pieces of what was asked for: .first, and those from .from on */
 	uint32_t first, count;
 	struct cl_piece piece[CL_SERVE_BATCH];
 };

@@ -12,8 +12,9 @@
  *  - A peer costs nothing but its place.  No send waits.  A peer that does not ask for
  *    CL_SERVE_IDLE, or for CL_SERVE_CROWDED while all CL_SERVE_CLIENTS places are taken, loses its
  *    place.  Memory is one session, of a fixed size.
- *  - The thread takes no lock of ours.  So it works while the program's threads are busy, and
- *    nobody waits for a peer under a lock.
+ *  - The thread has no lock of ours when it waits, for a peer or for the driver.  The callback alone takes
+ *    one, to read and write tables, which nobody holds in the driver.  So the thread works while the
+ *    program's threads are busy, and nobody waits for a peer under a lock.
  *  - Without descriptors the peer gets that error, and the service goes on.  Without a thread,
  *    memory or room for the socket cl_server_need() returns why, and leaves nothing behind.
  *  - A descriptor that the program has closed is not used again: see socket.h.  When the listening

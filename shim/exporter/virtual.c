@@ -155,19 +155,22 @@ static int find_asked_locked(struct cl_exporter *ex, const struct cl_request *re
 }
 
 /*
- * Fills in @piece, up to a batch from number @from on, whose mappings nobody unmaps from then on until
+ * Fills in @piece, up to a batch of what @request lacks, whose mappings nobody unmaps from then on until
  * exported_locked().  Returns how many, or -errno; *@total is the number of all.
  */
-static int take_pieces_locked(struct cl_exporter *ex, const struct asked *asked, uint32_t from, uint32_t stack,
-			      struct cl_piece *piece, uint32_t *total)
+static int take_pieces_locked(struct cl_exporter *ex, const struct asked *asked, const struct cl_request *request,
+			      uint32_t stack, struct cl_piece *piece, uint32_t *total)
 {
 	int n = 0;
 
-	*total = 0;
+	*total = request->first;
 	for (size_t i = asked->first; i < asked->end; i++) {
 		struct cl_range *range = &asked->reserved->range[i];
 
-		if (!cl_range_is_shareable(range) || (*total)++ < from || n == CL_SERVE_BATCH)
+		if (!cl_range_is_shareable(range) || cl_range_end(range) - asked->reserved->base <= request->from)
+			continue;
+		++*total;
+		if (n == CL_SERVE_BATCH)
 			continue;
 		if (!need_record_locked(ex, asked->reserved, range, stack))
 			return -ENOMEM;
@@ -235,7 +238,7 @@ static int export_pieces(void *arg, const struct cl_request *request, struct cl_
 	n = find_asked_locked(ex, request, &asked);
 	if (!n) {
 		base = asked.reserved->base;
-		n = take_pieces_locked(ex, &asked, request->first,
+		n = take_pieces_locked(ex, &asked, request,
 				       ex->blocks.region->record[request->record].export_stack, piece, total);
 		count_exporting_locked(base, piece, n, 1);
 	}

@@ -171,6 +171,7 @@ static CUresult say(const struct cl_resolved *resolved, int err)
 	cl_log_once(CL_LOG_WARN,
 		    "virtual memory of process %u cannot be opened: %s (error %d)", resolved->pid,
 		    err == -ETIMEDOUT ? "it does not answer; is it stopped?" :
+		    err == -EBUSY     ? "what is mapped there changes too often, or its driver refuses it" :
 		    err == -EMFILE    ? "there are no descriptors left, here or there" :
 		    err == -EPERM     ? "it is another user's" :
 		    err == -EPROTO    ? "it has another version of culimbo" :
@@ -265,6 +266,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 {
 	struct cl_peer *peer = resolved->hold->peer;
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
+	const struct timespec pause = { 0, 1000000 };
 	struct cl_stay stay;
 	uint64_t until = cl_now() + CL_VIRTUAL_WAIT;
 	CUresult result;
@@ -279,13 +281,21 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		cl_mirror_on_unmapped = on_unmapped;
 	cl_unlock(&cl_imports_lock);
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	do {
+	for (;;) {
 		get.result = CUDA_SUCCESS;
 		result = get_and_map(resolved, &get, until, device, address, &err);
 		/* what was mapped here has been unmapped since */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
 		/* -ESTALE: the exporter has mapped or unmapped something else meanwhile */
-	} while ((get.all || (err == -ESTALE && lives(resolved))) && cl_now() < until);
+		if (!get.all && (err != -ESTALE || !lives(resolved)))
+			break;
+		if (cl_now() >= until) {
+			result = CUDA_SUCCESS;
+			err = -EBUSY;
+			break;
+		}
+		nanosleep(&pause, NULL);
+	}
 	cl_stay_end(&stay);
 	if (err && result == CUDA_SUCCESS)
 		result = has_gone(resolved, err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved, err);

@@ -2,6 +2,9 @@
 /* What an importer makes of the answers to its requests for descriptors: made-up ones, and more than it has room for. */
 #include "tests/unit/serve.h"
 
+#include "shim/importer/virtual.h"
+#include "shim/shm/virtual_handle.h"
+
 static struct {
 	struct cl_answer answer;
 	size_t size;
@@ -96,6 +99,8 @@ IN_A_CHILD(made_up_answers_are_refused_and_leave_no_descriptor)
 	LIE(answer.count, UINT32_MAX, 1, -EBADMSG);
 	LIE(answer.total, 1, 0, -EBADMSG);
 	LIE(answer.total, 1, 2, -EBADMSG);
+	LIE(answer.piece[0].size, 0, 1, -EBADMSG);
+	LIE(answer.piece[0].offset, UINT64_MAX, 1, -EBADMSG);
 	LIE(answer.total, 1, 64, -EBADMSG);
 	right.total = 2; /* the second piece comes first */
 	LIE(answer.first, 1, 1, -EBADMSG);
@@ -138,12 +143,51 @@ IN_A_CHILD(an_importer_without_descriptors_gets_an_error)
 	CHECK_EQUAL(cl_ask(&asking), 64);
 }
 
+/* What lies there changes each time: the handle lives, and what else was asked for has ended. */
+static void end_second(struct exporter *mine, const struct cl_request *request)
+{
+	mine->kept++;
+	cl_record_try_release(&own, request->record + 1);
+}
+IN_A_CHILD(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_virtual_handle handle = { .size = PIECE };
+	struct cl_peer peer = { .slot = -1 };
+	struct cl_hold hold = { .peer = &peer };
+	struct cl_resolved resolved = { .handle = (uint8_t *)&handle, .hold = &hold };
+	void (*never)(void) = abort;
+	CUdeviceptr address;
+	uint64_t began;
+
+#define NEVER(name) memcpy(&cl_driver.name, &never, sizeof never)
+	NEVER(cuMemAddressReserve);
+	NEVER(cuMemAddressFree);
+	NEVER(cuMemMap);
+	NEVER(cuMemUnmap);
+	NEVER(cuMemSetAccess);
+	NEVER(cuMemRelease);
+	NEVER(cuMemImportFromShareableHandle);
+	its->pieces = 2;
+	its->amid = end_second;
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&peer.region, folder_fd, its->file_id, NULL), 0);
+	resolved.stamp.file_id = its->file_id;
+	began = test_now();
+	CHECK_EQUAL(cl_virtual_map(&resolved, 0, &address), CUDA_ERROR_OPERATING_SYSTEM);
+	CHECK(test_now() - began >= CL_VIRTUAL_WAIT);
+	/* it has tried again and again, and not without a pause */
+	CHECK(its->kept > 1 && its->kept <= (int)(CL_VIRTUAL_WAIT / MS) + 1);
+	cl_region_close(&peer.region);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, clear_stage)
 	const struct CMUnitTest tests[] = {
 		TEST(made_up_answers_are_refused_and_leave_no_descriptor),
 		TEST(more_descriptors_than_there_is_room_for_are_closed),
+		TEST(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale),
 		TEST(an_importer_without_descriptors_gets_an_error),
 	};
 

@@ -5,6 +5,9 @@
  */
 #include "tests/unit/limbo.h"
 
+#include <sys/mman.h>
+
+#include "shim/descriptors/ask.h"
 #include "shim/descriptors/server.h"
 #include "shim/exporter/virtual.h"
 #include "shim/shm/virtual_handle.h"
@@ -27,7 +30,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 		       unsigned long long flags)
 {
 	driver_entered();
-	CHECK(size == SIZE && !flags);
+	CHECK(size % SIZE == 0 && !flags);
 	drv.types[drv.calls++] = prop ? (unsigned int)prop->requestedHandleTypes : 99;
 	if (drv.of_all)
 		return drv.of_all;
@@ -242,6 +245,90 @@ IN_A_CHILD(an_unmap_ends_the_handle_before_the_driver_is_called)
 	cl_virtual_end(SOON);
 }
 
+/* 70 allocations, one of which moves to another end between two batches. */
+enum { MANY = 70, BATCH = CL_SERVE_BATCH };
+static struct {
+	unsigned int times[MANY + 2], n;
+	unsigned int unmapped, mapped; /* after the first batch */
+	CUmemGenericAllocationHandle memory, wide; /* .wide, if set, is mapped over the end of the last piece */
+} moving;
+
+static CUresult make_fd(void *fd, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+			unsigned long long flags)
+{
+	int its = (int)syscall(SYS_memfd_create, "piece", 1u /* MFD_CLOEXEC */);
+
+	memcpy(fd, &its, sizeof its);
+	return its < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+static CUresult retain(CUmemGenericAllocationHandle *handle, void *address)
+{
+	*handle = 1;
+	return CUDA_SUCCESS;
+}
+
+static int take_moving(void *arg, const struct cl_piece *piece, int fd)
+{
+	CHECK(piece->size == SIZE && piece->offset / SIZE < MANY + 2);
+	moving.times[piece->offset / SIZE]++;
+	if (++moving.n == BATCH && moving.wide) {
+		CHECK_EQUAL(cl_virtual_unmap_now(AT + BATCH * (uint64_t)SIZE, 2 * SIZE), CUDA_SUCCESS);
+		cl_virtual_mapped(AT + BATCH * (uint64_t)SIZE, 2 * SIZE, 0, moving.wide);
+	} else if (moving.n == BATCH) {
+		CHECK_EQUAL(cl_virtual_unmap_now(AT + moving.unmapped * (uint64_t)SIZE, SIZE), CUDA_SUCCESS);
+		cl_virtual_mapped(AT + moving.mapped * (uint64_t)SIZE, SIZE, 0, moving.memory);
+	}
+	return 0;
+}
+
+static int open_while_one_moves(unsigned int from, unsigned int to)
+{
+	CUmemAllocationProp prop = { DEVICE, .type = CU_MEM_ALLOCATION_TYPE_PINNED };
+	struct cl_stamp stamp;
+	int got;
+	struct cl_asking asking = { .region = &cl_own, .until = UINT64_MAX, .take = take_moving };
+
+	start();
+	cl_driver.cuMemExportToShareableHandle = make_fd;
+	cl_driver.cuMemRetainAllocationHandle = retain;
+	CHECK_EQUAL(cl_virtual_create(&moving.memory, SIZE, &prop, 0), CUDA_SUCCESS);
+	if (!from)
+		CHECK_EQUAL(cl_virtual_create(&moving.wide, 2 * SIZE, &prop, 0), CUDA_SUCCESS);
+	moving.unmapped = from;
+	moving.mapped = to;
+	cl_virtual_reserved(AT, (MANY + 2) * (uint64_t)SIZE);
+	for (unsigned int i = 1; i <= MANY; i++)
+		cl_virtual_mapped(AT + i * (uint64_t)SIZE, SIZE, 0, moving.memory);
+	CHECK_EQUAL(cl_memory_export(&drv.handle, AT), CUDA_SUCCESS);
+	stamp = its_stamp(&drv.handle);
+	asking.record = stamp.record;
+	asking.generation = stamp.generation;
+	got = cl_ask(&asking);
+	cl_virtual_end(SOON);
+	if (got < 0)
+		return got;
+	CHECK_EQUAL(got, (int)moving.n);
+	for (unsigned int i = 1; i <= MANY; i++)
+		CHECK_EQUAL(moving.times[i], i <= BATCH || i != from);
+	return 0;
+}
+
+IN_A_CHILD(what_stays_mapped_comes_once_while_another_goes_to_the_end)
+{
+	CHECK_EQUAL(open_while_one_moves(2, MANY + 1), 0);
+	CHECK_EQUAL(moving.times[MANY + 1], 1);
+}
+IN_A_CHILD(what_stays_mapped_comes_once_while_another_goes_to_the_beginning)
+{
+	CHECK_EQUAL(open_while_one_moves(MANY, 0), 0);
+	CHECK_EQUAL(moving.times[0], 0);
+}
+IN_A_CHILD(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew)
+{
+	CHECK_EQUAL(open_while_one_moves(0, 0), -ESTALE);
+	CHECK_EQUAL(moving.n, BATCH);
+}
+
 IN_A_CHILD(without_the_service_there_is_no_handle)
 {
 	CUipcMemHandle handle;
@@ -260,6 +347,9 @@ int main(void)
 		cmocka_unit_test(an_old_driver_is_asked_for_what_the_program_wants),
 		cmocka_unit_test(a_handle_names_the_allocation_or_the_reservation),
 		cmocka_unit_test(an_unmap_ends_the_handle_before_the_driver_is_called),
+		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_end),
+		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_beginning),
+		cmocka_unit_test(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew),
 		cmocka_unit_test(without_the_service_there_is_no_handle),
 	};
 
