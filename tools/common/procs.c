@@ -29,6 +29,7 @@ int cu_proc_maps(pid_t pid)
 	FILE *f = open_of(pid, "maps");
 	size_t size = 0;
 	char *line = NULL;
+	bool whole = false;
 	int maps = 0, error;
 
 	if (!f)
@@ -37,6 +38,7 @@ int cu_proc_maps(pid_t pid)
 	while (getline(&line, &size, f) > 0) {
 		const char *name = strrchr(line, '/');
 
+		whole |= strstr(line, " [stack]") != NULL;
 		if (name && !strncmp(name, "/libcuda.so", 11))
 			maps |= CU_MAPS_CUDA;
 		else if (name && !strncmp(name, "/libculimbo.so", 14))
@@ -45,7 +47,8 @@ int cu_proc_maps(pid_t pid)
 	error = ferror(f) ? errno : 0;
 	free(line);
 	fclose(f);
-	return error ? -error : maps;
+	/* a process that ends or becomes another program amid this has no more lines: its stack is above all files */
+	return error ? -error : whole ? maps : -ESRCH;
 }
 
 bool cu_proc_driver(pid_t pid, char *to, size_t size)
