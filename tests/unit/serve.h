@@ -252,7 +252,7 @@ static inline int ask_of(struct exporter *its, uint32_t record, uint64_t ms, str
 	result = cl_ask(&asking);
 	/* a process that serves others has descriptors of theirs */
 	if (!taken->keep && !server.session)
-		CHECK_EQUAL(descriptors(getpid()), before);
+		CHECK(COMES_TRUE(descriptors(getpid()) == before, SOON)); /* another thread may just have one */
 	cl_region_close(&region);
 	return result;
 }
