@@ -47,7 +47,7 @@ load common.bash
 	done
 	mkdir -p alone/bin
 	cp -L "$top_builddir/tools/culimbo" alone/bin/
-	alone/bin/culimbo version --json | jq -e '.library == null and (.version | length > 0)'
+	alone/bin/culimbo version --json | jq -e '.["library"] == null and (.version | length > 0)'
 	alone/bin/culimbo version | grep '^library  *missing (looked for /'
 }
 
