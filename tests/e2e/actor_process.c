@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,6 +115,16 @@ void do_exec(const struct wire_request *q)
 	become_new();
 }
 
+/* Is it a socket that is bound to a name in the folder? */
+static bool is_bound_in(int fd, const char *folder)
+{
+	struct sockaddr_un name = { .sun_path = "" };
+	socklen_t length = sizeof(name) - 1;
+
+	return !getsockname(fd, (struct sockaddr *)&name, &length) && name.sun_family == AF_UNIX &&
+	       strstr(name.sun_path, folder);
+}
+
 /*
  * Closes descriptors above 2, as daemons do: all of them, or only those that refer to
  * CULIMBO_DIR.  A real driver does not survive the loss of its own.
@@ -138,7 +150,7 @@ void do_close_fds(const struct wire_request *q)
 		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 		n = readlink(link, target, sizeof(target) - 1);
 		target[n > 0 ? n : 0] = 0;
-		if (q->a[0] == CLOSE_ALL || (ours && strstr(target, ours)))
+		if (q->a[0] == CLOSE_ALL || (ours && (strstr(target, ours) || is_bound_in(fd, ours))))
 			fds[last++] = fd;
 	}
 	closedir(directory);
