@@ -213,16 +213,6 @@ memory_ipc()
 		"$(grep -c ^PASSED "$logs/$name.bare") passed, $(grep -cE '^(FAILED|ERROR)' "$logs/$name.bare") failed bare; $told"
 }
 
-if wanted memory-ipc; then
-	if [ ! -d "$suite" ]; then
-		skipped memory-ipc "$carried has no cuda_python"
-	elif ! python3 -c 'import pytest, numpy, cuda.core' 2>"$logs/why"; then
-		skipped memory-ipc "cuda.core, numpy and pytest can't be imported: $(tail -n 1 "$logs/why")"
-	else
-		memory_ipc
-	fi
-fi
-
 # ------------------------------------- cuda-samples' streamOrderedAllocationIPC, and RMM
 
 # by_turns NAME SECONDS COMMAND...: $rounds times each way; stdout, sorted and without pids, must always be the same
@@ -234,6 +224,11 @@ by_turns()
 	for ((i = 1; i <= rounds; i++)); do
 		for which in bare preloaded; do
 			one $which "$name" "$i" "$limit" "$@"
+			if grep -q '^not run: ' "$err"; then
+				check 1 "$name: the limit GPU_TEST_SECONDS leaves time for $rounds rounds each way"
+				finish "$name" - 'not run' - - 'the time was over'
+				return
+			fi
 			if [ "$rc" -eq 77 ] && [ "$which" = bare ]; then
 				reason=$(sed -n 's/^skip=//p' "$out" | head -n 1)
 				skipped "$name" "${reason:-it gave no reason}"
@@ -285,6 +280,17 @@ if wanted rmm; then
 		by_turns rmm 100 python3 "$here/pool_rmm.py"
 	else
 		skipped rmm "rmm can't be imported: $(tail -n 1 "$logs/why")"
+	fi
+fi
+
+# the suite takes minutes: the others do not wait for it
+if wanted memory-ipc; then
+	if [ ! -d "$suite" ]; then
+		skipped memory-ipc "$carried has no cuda_python"
+	elif ! python3 -c 'import pytest, numpy, cuda.core' 2>"$logs/why"; then
+		skipped memory-ipc "cuda.core, numpy and pytest can't be imported: $(tail -n 1 "$logs/why")"
+	else
+		memory_ipc
 	fi
 fi
 
