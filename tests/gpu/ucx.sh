@@ -16,15 +16,12 @@
 #     processes runs all tests of a variant (-b).  Then the same without UCX's hooks.
 #     Rows "(bare)" compare bare with bare: they show the noise.
 #     Rows "stackl" run without call stacks (CULIMBO_STACK=0).
-#     Where bare runs twice in a round, a ratio is to the mean of both.  "from and to"
-#     is the 95 % interval of the median; more rounds make it narrower.
-#     A process is fast or slow as a whole: bare runs of tag_bw differ by a quarter, the
-#     fastest of them by 2 %.  So "ratio of fastest" is there, too.
+#     ucx_table.py judges the times.  A process is fast or slow as a whole: bare runs of
+#     tag_bw differ by a quarter.  So many rounds of short runs say more than few long ones.
 #
 # The exit status is 1 when a test's result differs, or when less than seven rounds of ROUNDS
-# fitted into UCXTEST_PERF_SECONDS.  It is 1, too, when a test with UCX's hooks on is surely slower:
-# its interval begins above UCXTEST_RATIO, and the ratio of the fastest runs is above it.
-# "(not sure)": the median is above UCXTEST_RATIO, but one of these two is not.
+# fitted into UCXTEST_PERF_SECONDS.  It is 1, too, when an operation with UCX's hooks on is surely
+# slower than UCXTEST_RATIO.
 #
 #	UCXTEST_ONLY=gtest or =perf   runs only that part
 #	UCXTEST_RATIO=1.03            the highest ratio that passes
@@ -45,6 +42,7 @@ set -u -f
 export LC_ALL=C
 unset LD_PRELOAD "${!CULIMBO_@}"
 
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
 build=$(cd "${1:?usage: ucx.sh BUILD_DIR UCX_PREFIX [ROUNDS]}" && pwd) || exit 2
 ucx=$(cd "${2:?usage: ucx.sh BUILD_DIR UCX_PREFIX [ROUNDS]}" && pwd) || exit 2
 rounds=${3:-7}
@@ -348,91 +346,11 @@ compare_perf()
 		bad=1
 	fi
 	echo
-	perf_table "${tests[*]}" "$logs/rounds" || bad=1
+	python3 "$here/ucx_table.py" --limit "$limit" "$logs/rounds" || bad=1
 	echo
 	echo "us an operation in each round:"
 	awk '{ line = sprintf("%-16s %s", $3, $2); if (!(line in all)) order[++n] = line; all[line] = all[line] " " $4 }
 		END { for (i = 1; i <= n; i++) print "  " order[i] ":" all[order[i]] }' "$logs/rounds" | sort
-}
-
-# perf_table TESTS FILE: FILE has lines ROUND VARIANT TEST MICROSECONDS
-perf_table()
-{
-	awk -v tests="$1" -v limit="$limit" '
-		function sorted_middle(list, n,   i, j, x) {
-			for (i = 2; i <= n; i++) {
-				x = list[i]
-				for (j = i - 1; j > 0 && list[j] > x; j--)
-					list[j + 1] = list[j]
-				list[j + 1] = x
-			}
-			return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
-		}
-		# the fastest run of bare; for culimbo also of "again", and for "again" of bare alone
-		function fastest_bare(test, prefix, other,   i, least) {
-			for (i = 1; i <= last; i++) {
-				if (us[i, prefix "bare", test] != "" && (least == "" || us[i, prefix "bare", test] < least))
-					least = us[i, prefix "bare", test]
-				if (other == "culimbo" && us[i, "again", test] != "" && us[i, "again", test] < least)
-					least = us[i, "again", test]
-			}
-			return least
-		}
-		function row(test, hooks, prefix, other,   i, a, b, n, name, of_medians, of_fastest, middle, mark, from) {
-			if (!(other in seen))
-				return
-			n = 0
-			for (i = 1; i <= last; i++) {
-				a = us[i, prefix "bare", test]
-				b = us[i, other, test]
-				if (a == "" || b == "")
-					continue
-				if (other == "culimbo" && us[i, "again", test] != "")
-					a = (a + us[i, "again", test]) / 2
-				n++
-				bare[n] = a
-				ours[n] = b
-				ratio[n] = b / a
-			}
-			split(test, name, ":")
-			name[2] = name[2] >= 1048576 ? name[2] / 1048576 " MiB" : name[2] / 1024 " KiB"
-			if (n == 0) {
-				printf "%-10s %7s %-6s %s\n", name[1], name[2], hooks, "no result"
-				if (other == "culimbo")
-					failed = 1
-				return
-			}
-			a = sorted_middle(bare, n)
-			spread = (bare[n] - bare[1]) / a * 100
-			b = sorted_middle(ours, n)
-			of_medians = b / a
-			of_fastest = ours[1] / fastest_bare(test, prefix, other)
-			middle = sorted_middle(ratio, n)
-			from = int(n / 2 - 0.98 * sqrt(n) + 0.5)
-			from = from < 1 ? 1 : from
-			mark = middle <= limit ? "" : ratio[from] > limit && of_fastest > limit ? "  <-- over " limit : "  (not sure)"
-			if (n < last)
-				mark = mark "  only " n " of " last " rounds"
-			printf "%-10s %7s %-6s %10.3f %10.3f %9.3f %9.3f %9.3f %7.3f to %5.3f %8.1f%s\n", name[1], \
-				name[2], hooks, a, b, of_medians, of_fastest, middle, ratio[from], ratio[n + 1 - from], spread, mark
-			if (other == "culimbo" && (mark ~ /over/ || n < last))
-				failed = 1
-		}
-		{ us[$1, $2, $3] = $4; seen[$2]; if ($1 > last) last = $1 }
-		END {
-			printf "%-10s %7s %-6s %10s %10s %9s %9s %9s %16s %8s\n", "us an", "", "UCX", "", "", \
-				"ratio of", "ratio of", "median of", "it lies from", "spread"
-			printf "%-10s %7s %-6s %10s %10s %9s %9s %9s %16s %8s\n", "operation", "size", "hooks", "bare", \
-				"culimbo", "medians", "fastest", "ratios", "and to (95 %)", "bare, %"
-			n_tests = split(tests, list, " ")
-			for (t = 1; t <= n_tests; t++) {
-				row(list[t], "on", "", "culimbo")
-				row(list[t], "none", "none-", "none-culimbo")
-				row(list[t], "(bare)", "", "again")
-				row(list[t], "stackl", "", "stackless-culimbo")
-			}
-			exit failed
-		}' "$2"
 }
 
 # ----------------------------------------------------------------------- main
