@@ -39,14 +39,14 @@ CUresult CUDAAPI cl_hook_cuEventCreate(CUevent *event, unsigned int flags)
 CUresult CUDAAPI cl_hook_cuEventDestroy(CUevent event)
 {
 	if (!cl_sharing())
-		return cl_driver.cuEventDestroy(event);
+		return cl_unshared_event_destroy(event, cl_driver.cuEventDestroy);
 	return cl_event_destroy(event, cl_driver.cuEventDestroy);
 }
 
 CUresult CUDAAPI cl_hook_cuEventDestroy_v2(CUevent event)
 {
 	if (!cl_sharing())
-		return cl_driver.cuEventDestroy_v2(event);
+		return cl_unshared_event_destroy(event, cl_driver.cuEventDestroy_v2);
 	return cl_event_destroy(event, cl_driver.cuEventDestroy_v2);
 }
 

@@ -363,6 +363,19 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	return destroy(event);
 }
 
+CUresult cl_unshared_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
+{
+	/* most programs have no interprocess event */
+	if (__builtin_expect(atomic_load_explicit(&cl_event_owners, memory_order_relaxed) != 0, 0)) {
+		CL_GUARD(ours);
+
+		/* a forked child may have the lock as another thread of its parent's had it */
+		if (ours && cl_driver_works())
+			cl_event_owner_drop(&cl_exporter.blocks, event);
+	}
+	return destroy(event);
+}
+
 /* --------------------------------------------------------------------- creation */
 void cl_event_created(CUevent event)
 {

@@ -60,5 +60,7 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
 void cl_event_created(CUevent event);
 /* Created as an interprocess event, in the current context.  Also if nothing is shared. */
 void cl_shareable_event_created(CUevent event);
+/* As cl_event_destroy(), in a process that shares nothing. */
+CUresult cl_unshared_event_destroy(CUevent event, CUresult (*destroy)(CUevent));
 
 #endif

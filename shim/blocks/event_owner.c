@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Remembers the context of each interprocess event: see event_owner.h. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,13 @@ struct cl_made_event {
 	uint64_t event;
 	struct cl_context_name owner;
 };
+
+_Atomic uint64_t cl_event_owners;
+
+static void count_locked(const struct cl_blocks *blocks)
+{
+	atomic_store_explicit(&cl_event_owners, HASH_COUNT(blocks->made_events), memory_order_relaxed);
+}
 
 static struct cl_made_event *made_event_locked(const struct cl_blocks *blocks, CUevent event)
 {
@@ -42,6 +50,7 @@ void cl_event_owner_set(struct cl_blocks *blocks, CUevent event)
 	}
 	if (made)
 		made->owner = owner;
+	count_locked(blocks);
 	cl_unlock(&cl_exports_lock);
 }
 
@@ -66,6 +75,7 @@ void cl_event_owner_drop(struct cl_blocks *blocks, CUevent event)
 	made = made_event_locked(blocks, event);
 	if (made)
 		HASH_DELETE(hh, blocks->made_events, made);
+	count_locked(blocks);
 	cl_unlock(&cl_exports_lock);
 	free(made);
 }

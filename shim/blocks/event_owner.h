@@ -23,6 +23,9 @@ struct cl_context_name cl_event_owner(const struct cl_blocks *blocks, CUevent ev
 /* Forgets @event, which is destroyed. */
 void cl_event_owner_drop(struct cl_blocks *blocks, CUevent event);
 
+/* How many events are remembered; read without a lock, by a thread that destroys one. */
+extern _Atomic uint64_t cl_event_owners;
+
 /* How many interprocess events a process can have (measured); and how many we remember, ended ones too. */
 enum { CL_EVENT_PLACES = 4096 };
 uint64_t cl_events_alive(const struct cl_blocks *blocks);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,13 +22,15 @@ static struct cl_peer *last; /* the one that was got last: most processes import
  * Idle peers: nothing is held of them.  The list has them in the order in which they became idle.
  * A listed peer may have a hold again; it leaves the list when its turn comes.  Whenever another
  * peer is opened, a few idle ones are looked at, and those whose exporter has ended are closed.
- * The oldest are closed where there are too many, since each has one of the program's descriptors.
+ * The oldest are closed where there are too many, since each has one of the program's descriptors:
+ * of those that it may have, idle ones take no more than a 16th.
  */
-enum { IDLE = 64, LOOKS = 4 };
+enum { IDLE = 64, SHARE = 16, LOOKS = 4 };
 static struct {
 	struct cl_list peers; /* the oldest first */
 	struct cl_peer *next; /* to be looked at next; NULL: the oldest */
-} idle;
+	unsigned int most;    /* how many may stay; asked for when a peer is opened */
+} idle = { .most = IDLE };
 
 static void idle_add(struct cl_peer *peer)
 {
@@ -112,6 +115,19 @@ static bool drop_oldest(unsigned int most)
 	return false;
 }
 
+/* Asks how many idle peers may stay, and closes the oldest so that there is room for one more. */
+static void make_room(void)
+{
+	struct rlimit limit;
+
+	idle.most = IDLE;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / SHARE < IDLE)
+		/* at least 1: who becomes idle is not closed by its own cl_peer_put() */
+		idle.most = limit.rlim_cur < SHARE ? 1 : (unsigned int)(limit.rlim_cur / SHARE);
+	while (drop_oldest(idle.most - 1))
+		;
+}
+
 static struct cl_peer *no_memory(int *err)
 {
 	*err = -ENOMEM;
@@ -168,7 +184,7 @@ static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int
 	peer = calloc(1, sizeof *peer);
 	if (!peer)
 		return no_memory(err);
-	drop_oldest(IDLE - 1);
+	make_room();
 	/* an idle peer is closed before the last descriptor is used up */
 	do
 		*err = open_file(peer, file_id, &why);
@@ -248,7 +264,7 @@ void cl_peer_put(struct cl_peer *peer)
 	} else {
 		idle_remove(peer);
 		idle_add(peer);
-		drop_oldest(IDLE);
+		drop_oldest(idle.most);
 	}
 }
 

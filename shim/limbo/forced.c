@@ -101,8 +101,11 @@ unsigned int cl_forced_events_out_locked(struct cl_exporter *ex, uint64_t keep, 
 			break;
 		cl_limbo_event_forget(ex, block);
 		cl_block_set_state(ex, block, CL_BLOCK_RELEASING);
-		about = cl_block_about_locked(&ex->blocks, block);
-		cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about, 0);
+		/* a handle under way opens after the event's destroy, too (measured) */
+		if (cl_limbo_is_held(ex, block)) {
+			about = cl_block_about_locked(&ex->blocks, block);
+			cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about, 0);
+		}
 		ex->limbo.forcing++;
 		cl_give_back_alone_locked(ex, block);
 		ex->limbo.forcing--;

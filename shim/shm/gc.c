@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ enum {
 	YOUNG = 2, /* s */
 	OLD = 60, /* s */
 	MOST_KEPT = 16, /* files of dead processes, for reports */
+	LEFT = 4, /* they take at most one of so many parts of what is free */
 };
 
 /* Returns true if this process made the file before it called exec: pid and start time are ours. */
@@ -93,7 +95,7 @@ bool cl_gc_is_kept(const struct cl_region *region)
 
 /* The files of dead exporters that stay for reports, as one look at the directory finds them. */
 struct kept {
-	unsigned int n;
+	unsigned int n, fit; /* fit: so many did when that was asked last */
 	uint64_t bytes;
 	struct {
 		uint32_t id;
@@ -271,6 +273,18 @@ static bool remove_if_dead(struct sweep *sweep, const char *name, bool forced)
 	return gone;
 }
 
+/* The dead must not take the room that the files of living exporters need. */
+static bool are_too_large(const struct sweep *sweep)
+{
+	uint64_t bytes = sweep->kept.bytes;
+	struct statfs fs;
+
+	if (bytes > cl_options.keep_dead_bytes.number)
+		return true;
+	/* a tmpfs without a limit has no blocks */
+	return fstatfs(sweep->dirfd, &fs) == 0 && fs.f_blocks && bytes > fs.f_bavail * (uint64_t)fs.f_bsize / LEFT;
+}
+
 /*
  * Removes the oldest of what is kept until the rest is within its bounds: a program that is started
  * and crashes again and again must not fill the directory.  Returns how many it removed.
@@ -280,8 +294,8 @@ static unsigned int keep_less(struct sweep *sweep)
 	struct kept *kept = &sweep->kept;
 	unsigned int gone = 0;
 
-	while (kept->n && cl_options.keep_dead_bytes.number &&
-	       (kept->n > MOST_KEPT || kept->bytes > cl_options.keep_dead_bytes.number)) {
+	while (kept->n > kept->fit && cl_options.keep_dead_bytes.number &&
+	       (kept->n > MOST_KEPT || are_too_large(sweep))) {
 		unsigned int oldest = 0;
 		char name[16];
 
@@ -292,7 +306,9 @@ static unsigned int keep_less(struct sweep *sweep)
 		gone += remove_if_dead(sweep, name, true);
 		kept->bytes -= kept->file[oldest].bytes;
 		kept->file[oldest] = kept->file[--kept->n];
+		kept->fit = 0;
 	}
+	kept->fit = kept->n;
 	return gone;
 }
 

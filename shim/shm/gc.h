@@ -40,8 +40,8 @@ bool cl_gc_is_kept(const struct cl_region *region);
 /*
  * Removes the files of dead exporters from @dirfd.  Leaves those that @is_open says this process
  * has open, since closing them again would drop its locks; those that cl_gc_is_kept(); and those
- * that are just being made.  Of those that are kept 16 and CULIMBO_KEEP_DEAD_BYTES stay at most, the
- * oldest goes first.  Of thousands of files it judges a few hundred.  With @is_open NULL,
+ * that are just being made.  Of those that are kept 16 and CULIMBO_KEEP_DEAD_BYTES stay at most, and no
+ * more than take a quarter of what is free in the file system; the oldest goes first.  Of thousands of files it judges a few hundred.  With @is_open NULL,
  * for a command, which has none open, it looks at all of them, and keeps none.  A socket goes with its
  * file, and an old one without a file, too.  Returns how many it removed.
  */

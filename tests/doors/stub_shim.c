@@ -183,6 +183,10 @@ CUresult cl_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
 	SAY("event_destroy\n");
 	return destroy(event);
 }
+CUresult cl_unshared_event_destroy(CUevent event, CUresult (*destroy)(CUevent))
+{
+	return destroy(event);
+}
 
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 {

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/limbo.h"
 
+#include "shim/blocks/event_owner.h"
+
 #include <signal.h>
 
 IN_A_CHILD(a_destroyed_event_waits_for_its_importers)
@@ -62,7 +64,8 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 		CHECK(fake.destroyed[i] == event[i]);
 	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 3);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_FORCED_OUT]), 3);
+	/* of those three only the second is held: the others are taken from nobody */
+	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_FORCED_OUT]), 1);
 	CHECK_EQUAL(cl_event_destroy(event[5], fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
 	/* an event that was released early is not destroyed again when its importer ends */
 	kill(other.pid, SIGKILL);
@@ -70,6 +73,24 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	CHECK(COMES_TRUE((cl_limbo_collect(&cl_exporter, true), cl_own.header->limbo_blocks) == 0, SOON));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 6);
 	CHECK(none_belongs_to_a_context());
+}
+
+/* A program that shares nothing, or nothing yet, may make and destroy such events for ever. */
+IN_A_CHILD(an_event_that_is_destroyed_is_not_remembered_also_where_nothing_is_shared)
+{
+	CUevent event[2];
+
+	start_with(HOUR, CL_COLLECTOR_THREAD);
+	for (int i = 0; i < 2; i++)
+		cl_shareable_event_created(event[i] = fake_event());
+	CHECK_EQUAL(cl_events_alive(&cl_exporter.blocks), 2);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQUAL(cl_unshared_event_destroy(event[i], fake_event_destroy), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_events_alive(&cl_exporter.blocks), 0);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 2);
+	/* one that nobody remembers */
+	CHECK_EQUAL(cl_unshared_event_destroy(fake_event(), fake_event_destroy), CUDA_SUCCESS);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 3);
 }
 
 /* The collector looks while a thread of the program has the limbo's last event. */
@@ -178,6 +199,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_destroyed_event_waits_for_its_importers),
 		cmocka_unit_test(of_too_many_events_the_oldest_goes_first),
+		cmocka_unit_test(an_event_that_is_destroyed_is_not_remembered_also_where_nothing_is_shared),
 		cmocka_unit_test(who_forces_events_out_leaves_their_records_to_the_collector),
 		cmocka_unit_test(an_event_whose_context_may_be_ending_does_not_keep_the_next_from_going),
 		cmocka_unit_test(no_younger_event_goes_for_those_of_a_context_that_may_be_ending),

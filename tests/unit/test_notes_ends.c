@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 
 #include "shim/importer/peers.h"
 #include "shim/shm/gc.h"
@@ -307,6 +308,58 @@ IN_A_CHILD(of_those_that_crash_again_and_again_the_last_ones_are_kept)
 	CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 2);
 }
 
+/* What the file system says of its room; 0: the truth. */
+static uint64_t free_bytes, all_bytes;
+int __real_fstatfs(int fd, struct statfs *fs);
+int __wrap_fstatfs(int fd, struct statfs *fs);
+int __wrap_fstatfs(int fd, struct statfs *fs)
+{
+	int err = __real_fstatfs(fd, fs);
+
+	if (free_bytes) {
+		fs->f_bsize = 4096;
+		fs->f_bavail = free_bytes / 4096;
+		fs->f_blocks = all_bytes / 4096;
+	}
+	return err;
+}
+
+/* Docker's /dev/shm has 64 MiB, and the program's own data may have taken nearly all of them. */
+IN_A_CHILD(where_room_is_short_the_dead_leave_it_to_the_living)
+{
+	enum { CRASHES = 6 };
+	uint32_t id[CRASHES];
+	struct stat st;
+	char name[16];
+	int dir;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK((dir = cl_self_open_dir(true)) >= 0);
+	cl_gc_directory(dir, none_is_open);
+	cl_options.keep_dead.number = HOUR;
+	for (int i = 0; i < CRASHES; i++) {
+		id[i] = leave_a_file(dir);
+		CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 0);
+	}
+	cl_region_name(name, id[0]);
+	CHECK(!fstatat(dir, name, &st, 0));
+	/* a tmpfs may have no limit */
+	free_bytes = 4096;
+	all_bytes = 0;
+	CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 0);
+	/* room for two of them is a quarter of what is free */
+	all_bytes = 64 << 20;
+	free_bytes = (uint64_t)st.st_blocks * 512 * 4 * 5 / 2;
+	CHECK_EQUAL(cl_gc_directory(dir, none_is_open), CRASHES - 2);
+	CHECK(is_there(dir, id[CRASHES - 1]) && is_there(dir, id[CRASHES - 2]));
+	/* as somebody wants who says 0 */
+	free_bytes = 4096;
+	cl_options.keep_dead_bytes.number = 0;
+	CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 0);
+	cl_options.keep_dead_bytes.number = 8 << 20;
+	CHECK_EQUAL(cl_gc_directory(dir, none_is_open), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -316,6 +369,7 @@ int main(void)
 		cmocka_unit_test(a_child_that_was_forked_unseen_begins_anew),
 		cmocka_unit_test(of_many_dead_files_a_few_hundred_are_judged_at_once),
 		cmocka_unit_test(of_those_that_crash_again_and_again_the_last_ones_are_kept),
+		cmocka_unit_test(where_room_is_short_the_dead_leave_it_to_the_living),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -92,6 +92,7 @@ IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
 {
 	CUipcEventHandle handle;
 	struct cl_finding found;
+	uint8_t bytes[64];
 	struct cl_view view;
 	CUevent event, other;
 
@@ -107,6 +108,9 @@ IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
 	CHECK_EQUAL(found.key, (uintptr_t)event);
 	CHECK_EQUAL(found.block_kind, CL_EVENT);
 	CHECK(found.stack && found.other_stack);
+	/* as a process that has opened it */
+	cl_record_handle(&cl_own, 0, bytes);
+	CHECK_EQUAL(cl_record_hold(&cl_own, 0, 0, 0, bytes), 0);
 	cl_options.max_events.number = 1;
 	CHECK_EQUAL(cl_event_destroy(other, fake_event_destroy), CUDA_SUCCESS);
 	cl_limbo_collect(&cl_exporter, false);

@@ -232,6 +232,33 @@ IN_A_CHILD(the_last_descriptor_goes_after_those_that_are_not_needed)
 	finish();
 }
 
+/* A program that may have few descriptors gets back nearly all, whether it asked for that before or later. */
+IN_A_CHILD(where_descriptors_are_few_few_are_kept)
+{
+	enum { FEW = 128, SHARE = 16, EXPORTERS = 40 };
+	struct rlimit few = { FEW, FEW };
+	static CUdeviceptr held[EXPORTERS];
+	unsigned int before;
+
+	start();
+	cl_memory_close(open_from(0));
+	before = descriptors();
+	for (int n = 1; n < EXPORTERS; n++)
+		cl_memory_close(open_from(n));
+	CHECK_EQUAL(descriptors(), before + EXPORTERS - 1);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+	for (int n = 0; n < EXPORTERS; n++)
+		held[n] = open_from(EXPORTERS + n);
+	for (int n = 0; n < EXPORTERS; n++) {
+		CHECK_EQUAL(holders_of(EXPORTERS + n), 1);
+		CHECK_EQUAL(cl_memory_close(held[n]), CUDA_SUCCESS);
+	}
+	CHECK(descriptors() < before + FEW / SHARE);
+	/* and the last ones are still kept */
+	CHECK(is_kept_open(2 * EXPORTERS - 1));
+	finish();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -240,6 +267,7 @@ int main(void)
 		cmocka_unit_test(who_is_used_again_stays),
 		cmocka_unit_test(what_is_held_is_never_closed),
 		cmocka_unit_test(the_last_descriptor_goes_after_those_that_are_not_needed),
+		cmocka_unit_test(where_descriptors_are_few_few_are_kept),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
