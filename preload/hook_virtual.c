@@ -2,7 +2,7 @@
 /*
  * Hooks for virtual memory.  Each costs one load and one branch without CULIMBO_SHARE=all; those of queries,
  * two of each: somebody may have opened a handle of another process's.  That of peer access, which the driver
- * takes long for, always asks which devices it is of.
+ * takes long for, always asks which devices it is of: 540 instructions with the simulated driver's own (callgrind).
  */
 #include "preload/hook_table.h"
 #include "shim/base/options.h"
