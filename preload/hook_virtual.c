@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hooks for virtual memory.  Each costs one load and one branch without CULIMBO_SHARE=all; those of queries,
- * two of each: somebody may have opened a handle of another process's.
+ * two of each: somebody may have opened a handle of another process's.  That of peer access, which the driver
+ * takes long for, always asks which devices it is of: 540 instructions with the simulated driver's own (callgrind).
  */
 #include "preload/hook_table.h"
 #include "shim/base/options.h"
@@ -84,7 +85,8 @@ CUresult CUDAAPI cl_hook_cuCtxEnablePeerAccess(CUcontext ctx, unsigned int flags
 {
 	CUresult result = cl_driver.cuCtxEnablePeerAccess(ctx, flags);
 
-	if ((cl_shares_all() || cl_virtual_imports_any()) && result == CUDA_SUCCESS)
+	/* also before anything is shared or open here: the driver does not say later who has access */
+	if (result == CUDA_SUCCESS)
 		cl_virtual_peer_enabled(ctx);
 	return result;
 }

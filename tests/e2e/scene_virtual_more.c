@@ -336,9 +336,10 @@ void virtual_peers(void)
 	ok(!ASK(d, peer, 0)->result, "17 D, without the option, gets it before, too");
 	ASK(d, device, 0);
 	import = open_block(d, &handle);
-	ok(ASK(d, v_access, import, 1)->v[0] == 0, "17 nobody noted that: without the option peer access is not looked at");
+	ok(ASK(d, v_access, import, 1)->v[0] == 3, "17 without the option, too, a device that had peer access before has it");
+	ok(ASK(d, v_access, import, 2)->v[0] == 0, "17 no other one has");
 	ASK(d, device, 2);
-	ok(!ASK(d, peer, 0)->result && ASK(d, v_access, import, 2)->v[0] == 3, "17 while D has an import it is");
+	ok(!ASK(d, peer, 0)->result && ASK(d, v_access, import, 2)->v[0] == 3, "17 after: device 2 gets it there, too");
 	ASK(d, device, 0);
 	close_block(d, import);
 	leave(d);

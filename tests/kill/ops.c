@@ -146,6 +146,19 @@ static void run_open_other_offset(struct world *w, struct cl_region *r)
 	offset[32]++;
 	cl_record_hold(r, SLOT_VICTIM, R_HELD, 0, offset);
 }
+/* What lies side by side with what a handle names is held by the handle that its own record has (importer/virtual.c). */
+static void run_open_beside(struct world *w, struct cl_region *r)
+{
+	uint8_t its[64];
+
+	cl_record_handle(r, R_SHARED, its);
+	cl_record_hold(r, SLOT_VICTIM, R_SHARED, 0, its);
+}
+/* A process's own open of virtual memory, and another open of what an importer holds. */
+static void run_count_open(struct world *w, struct cl_region *r)
+{
+	cl_record_opened(r, R_OPENED);
+}
 static void run_pin(struct world *w, struct cl_region *r)
 {
 	cl_record_pin(r, R_EXPORTED, 0, handle);
@@ -431,6 +444,9 @@ const struct op ops[] = {
 	{ "open of a free one", IMPORTER, run_open_free, -1, false, 0, NULL },
 	{ "open with another's handle", IMPORTER, run_open_other, R_HELD, false, 0, NULL },
 	{ "open with data that differ in the offset", IMPORTER, run_open_other_offset, -1, false, 0, NULL },
+	{ "open of what lies beside virtual memory", IMPORTER, run_open_beside, -1, false, 0, NULL },
+	{ "count of another open", IMPORTER, run_count_open, -1, false, 0, NULL },
+	{ "count of an open by its exporter", EXPORTER, run_count_open, -1, false, 0, NULL },
 	{ "pin", IMPORTER, run_pin, R_EXPORTED, false, 0, NULL },
 	{ "close of the last", IMPORTER, run_close_last, R_LAST, false, 0, NULL },
 	{ "close of one of two", IMPORTER, run_close_one, R_BOTH, false, 0, NULL },
