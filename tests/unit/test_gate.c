@@ -342,7 +342,10 @@ IN_A_CHILD(the_last_release_waits_for_calls_that_rely_on_its_reference)
 	CHECK(!last_release_waits(0));
 }
 
-/* The driver's call is a cancellation point.  Else the last release would wait for a thread that is gone. */
+/*
+ * The driver's call is a cancellation point.  Else the last release would wait for a thread that is gone.
+ * tests/threads/cancel.c cancels a thread at any instruction.
+ */
 static void *cancelled_beside(void *unused)
 {
 	retain_beside(0);
@@ -350,19 +353,6 @@ static void *cancelled_beside(void *unused)
 	pthread_cancel(pthread_self());
 	pthread_testcancel();
 	return unused;
-}
-/* A thread that lets itself be cancelled at any instruction is so in the driver alone, and after the call. */
-static void *cancelled_anywhere(void *begun)
-{
-	int call;
-
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-	for (;;) {
-		call = retain_beside(0);
-		cl_beside_end(0, call, false);
-		*(atomic_bool *)begun = true;
-	}
-	return NULL;
 }
 IN_A_CHILD(a_thread_that_is_cancelled_beside_others_leaves_no_call_behind)
 {
@@ -376,17 +366,6 @@ IN_A_CHILD(a_thread_that_is_cancelled_beside_others_leaves_no_call_behind)
 	CHECK(!pthread_create(&thread, NULL, cancelled_beside, NULL) && !pthread_join(thread, &result));
 	CHECK(result == PTHREAD_CANCELED);
 	CHECK(!last_release_waits(0));
-	for (int i = 0; i < 200; i++) {
-		atomic_bool begun = false;
-
-		retained(0);
-		CHECK(!pthread_create(&thread, NULL, cancelled_anywhere, &begun));
-		while (!begun)
-			sched_yield();
-		CHECK(!pthread_cancel(thread) && !pthread_join(thread, &result));
-		CHECK(result == PTHREAD_CANCELED);
-		CHECK(!last_release_waits(0));
-	}
 }
 
 /* The thread's mark is of one device; a call of another one is rare and goes the long way. */
