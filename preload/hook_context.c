@@ -77,7 +77,7 @@ CUresult CUDAAPI cl_hook_cuCtxDetach(CUcontext ctx)
 
 static CUresult primary_retain(CUcontext *ctx, CUdevice device)
 {
-	struct cl_context_creation creation = cl_primary_retain_begin(device);
+	struct cl_context_creation creation = cl_context_creation_begin(device);
 	CUresult result = cl_driver.cuDevicePrimaryCtxRetain(ctx, device);
 
 	cl_context_creation_end(&creation, result == CUDA_SUCCESS);
@@ -89,9 +89,23 @@ static CUresult primary_retain(CUcontext *ctx, CUdevice device)
  * outside of primary_retain(): a thread that gives memory back may need a context, and would
  * wait for the end of the creation.
  */
-CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
+static __attribute__((noinline)) CUresult retain_the_long_way(CUcontext *ctx, CUdevice device)
 {
 	return CL_WITH_MEMORY(CL_SOME_OF(device), primary_retain(ctx, device));
+}
+
+CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
+{
+	int beside = cl_retain_beside_begin(device);
+	CUresult result;
+
+	if (__builtin_expect(beside == CL_NOT_BESIDE, 0))
+		return retain_the_long_way(ctx, device);
+	result = cl_driver.cuDevicePrimaryCtxRetain(ctx, device);
+	cl_beside_end(device, beside, result == CUDA_SUCCESS);
+	if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0))
+		return retain_the_long_way(ctx, device);
+	return result;
 }
 
 /* Returns true if @device has a primary context: other code may have retained it, too. */
@@ -105,24 +119,38 @@ static bool primary_is_active(CUdevice device)
 	       active;
 }
 
-static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
+/* The release may be the last one. */
+static __attribute__((noinline)) CUresult release_the_long_way(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
 {
 	struct cl_context_call call = cl_primary_release_begin(device);
-	uint64_t last = cl_context_last();
 	struct cl_context_end end;
 	CUresult result;
 
 	if (call.unwatched) {
 		result = release(device);
-		/* before the call is over: until then the last release waits */
-		if (call.beside_others && cl_sharing() && result == CUDA_SUCCESS && !primary_is_active(device))
-			cl_primary_ended_past_us(device, last);
 		cl_context_call_end(&call);
 		return result;
 	}
 	end = cl_context_end_begin(NULL, device);
 	result = release(device);
 	cl_context_end_done(&end, result == CUDA_SUCCESS && !primary_is_active(device));
+	return result;
+}
+
+static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
+{
+	int beside = cl_release_beside_begin(device);
+	uint64_t last;
+	CUresult result;
+
+	if (__builtin_expect(beside == CL_NOT_BESIDE, 0))
+		return release_the_long_way(device, release);
+	last = cl_context_last();
+	result = release(device);
+	/* before the call is over: until then the last release waits */
+	if (cl_sharing() && result == CUDA_SUCCESS && !primary_is_active(device))
+		cl_primary_ended_past_us(device, last);
+	cl_beside_end(device, beside, false);
 	return result;
 }
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a context: tells the importer, the limbo and the collector of it, in that order.
- * See context_end.h.
+ * The end of a context: whom it waits for, and what is forgotten with it: the importer's mappings first, then
+ * fences and blocks.  See context_end.h.
  */
 #include "shim/context_end.h"
 #include "shim/driver/gate.h"
 #include "shim/importer/mappings.h"
+#include "shim/importer/mirror.h"
 #include "shim/limbo/collector.h"
-#include "shim/limbo/context_loss.h"
 #include "shim/limbo/exporter.h"
+#include "shim/limbo/limbo.h"
 #include "shim/self/self.h"
 
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
@@ -25,19 +26,86 @@ struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 	return cl_context_close(ctx, device);
 }
 
+static void forget_mappings(struct cl_context *context)
+{
+	struct cl_mapping *mapping;
+	CUresult result;
+
+	cl_lock(&cl_imports_lock);
+	while ((mapping = CL_LIST_FIRST(&context->mappings, struct cl_mapping, of.node)) != NULL) {
+		uint64_t address = mapping->link.key, opens = mapping->kind == CL_VIRTUAL ? mapping->opens : 0;
+
+		cl_mapping_lost_locked(mapping);
+		if (!opens)
+			continue;
+		/* the driver keeps virtual memory, but the program opened it by a handle whose memory it unmaps */
+		cl_unlock(&cl_imports_lock);
+		while (opens--)
+			cl_mirror_close(address, &result);
+		cl_lock(&cl_imports_lock);
+	}
+	cl_unlock(&cl_imports_lock);
+}
+
+static void forget_blocks_locked(struct cl_exporter *ex, struct cl_context *context)
+{
+	struct cl_fence *fence;
+	struct cl_block *block;
+
+	while ((fence = CL_LIST_FIRST(&context->fences, struct cl_fence, of.node)) != NULL) {
+		block = cl_fence_lost_locked(ex, fence);
+
+		/* its stream has ended, so no work on it can reach the block */
+		if (block && block->state == CL_BLOCK_FENCED)
+			cl_block_set_state(ex, block, CL_BLOCK_READY);
+	}
+	while ((block = CL_LIST_FIRST(&context->blocks, struct cl_block, of)) != NULL) {
+		cl_block_leave_context(block);
+		if (cl_block_is_taken(block)) /* the thread that is freeing it does it: cl_limbo_context_died_locked() */
+			block->context_died = true;
+		else
+			cl_limbo_forget_block_locked(ex, block);
+	}
+}
+
+/*
+ * Forgets freed events whose context we don't know: any context that ends may be theirs, and to
+ * destroy an event after its context crashes (measured).
+ */
+static void forget_unknown_events_locked(struct cl_exporter *ex)
+{
+	struct cl_block *block, *next;
+
+	CL_LIST_EACH_REMOVING (block, next, &cl_context_unknown.blocks, struct cl_block, of)
+		if (block->kind == CL_EVENT && block->state != CL_BLOCK_LIVE && !cl_block_is_taken(block))
+			cl_limbo_forget_block_locked(ex, block);
+}
+
 void cl_context_end_done(const struct cl_context_end *end, bool gone)
 {
 	CL_GUARD(ours);
 	struct cl_list dead = { 0 };
 	struct cl_context *context;
+	bool waited;
 
 	if (!ours) /* the child has nothing that belongs to a context */
 		return;
 	cl_context_open(end, gone, &dead);
 	CL_LIST_EACH (context, &dead, struct cl_context, node)
-		cl_imports_context_ended(context);
+		forget_mappings(context);
+	cl_lock(&cl_exports_lock);
+	waited = cl_limbo_unblock_locked(&cl_exporter);
+	if (gone)
+		forget_unknown_events_locked(&cl_exporter);
+	while ((context = CL_LIST_FIRST(&dead, struct cl_context, node)) != NULL) {
+		cl_list_remove(&dead, &context->node);
+		forget_blocks_locked(&cl_exporter, context);
+		cl_context_free_locked(context);
+	}
+	cl_gate_changed_locked();
+	cl_unlock(&cl_exports_lock);
 	/* not at each end: UCX retains and releases a primary context around each of its calls */
-	if (cl_limbo_contexts_ended(&cl_exporter, &dead, gone))
+	if (waited || gone)
 		cl_collector_wake(&cl_exporter);
 }
 

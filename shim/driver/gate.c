@@ -13,10 +13,16 @@
 
 enum { DEVICES = CL_BORROW_DEVICES };
 
+/*
+ * The primary context of each device; the last entry is for calls that name none.  Each has a line of the
+ * processor's cache: threads that use one device do not slow down those that use another.
+ */
 static struct {
-	uint32_t ending;   /* how many calls of the program may be ending the context */
-	uint32_t borrowed; /* how many borrows and creations of it are under way */
-} primary[DEVICES]; /* the primary context of each device */
+	_Alignas(64) _Atomic uint64_t word; /* see below */
+	_Atomic uint32_t waiting; /* threads that wait for a change of the low half of the word */
+	uint32_t ending;	  /* how many calls of the program may be ending the context */
+	uint32_t borrowed;	  /* how many borrows and creations of it are under way */
+} primary[DEVICES + 1];
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 /* ---------------------------------------------------------- borrowed contexts */
@@ -71,20 +77,17 @@ void cl_gate_changed_locked(void)
 
 /* ------------------------------------------------------- calls that nobody watches */
 /*
- * True once the process begins to share.  This flag and the words below are sequentially
+ * True once the process begins to share.  This flag and the words are sequentially
  * consistent: either a call sees that the flag is set, or a thread that ends a context sees the call.
  */
 static _Atomic bool watched;
 
 /*
- * A word for each device; the last is for calls that name none.  Bits 0 to 15 count calls in the driver that
- * began before the process shared, bits 16 to 31 calls beside others, and the high half counts the
- * program's references to the primary context.  All are in one word, so that the last reference goes
- * either before a call begins that relies on it, or while that call is counted.
+ * Bits 0 to 15 of a word count calls in the driver that before the process shared, bits 16 to 31 calls beside
+ * others, and the high half counts the program's references to the primary context.  All are in one word,
+ * so that the last reference goes either before a call begins that relies on it, or while that call is counted.
  */
-static _Atomic uint64_t words[DEVICES + 1];
 static const uint64_t a_call = 1, a_call_beside = UINT64_C(1) << 16, a_reference = UINT64_C(1) << 32;
-static _Atomic uint32_t waiting[DEVICES + 1]; /* threads that wait for a change of the low half of a word */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half of a word is at its address");
 
@@ -105,10 +108,14 @@ static uint32_t references_in(uint64_t word)
 	return (uint32_t)(word >> 32);
 }
 
-static void wake(size_t i)
+static __attribute__((noinline, cold)) void wake_all(size_t i)
 {
-	if (atomic_load(&waiting[i]))
-		syscall(SYS_futex, &words[i], FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	syscall(SYS_futex, &primary[i].word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+static inline void wake(size_t i)
+{
+	if (__builtin_expect(atomic_load(&primary[i].waiting), 0))
+		wake_all(i);
 }
 /* Waits until the low half of the word is no longer that of @word, until @end (cl_now(), ns), or less. */
 static void await_change(size_t i, uint64_t word, uint64_t end)
@@ -116,13 +123,13 @@ static void await_change(size_t i, uint64_t word, uint64_t end)
 	struct timespec until = cl_clock_kernel(end);
 	uint32_t n;
 
-	atomic_fetch_add(&waiting[i], 1);
-	if (atomic_load(&words[i]) == word)
-		syscall(SYS_futex, &words[i], FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)word, &until, NULL,
+	atomic_fetch_add(&primary[i].waiting, 1);
+	if (atomic_load(&primary[i].word) == word)
+		syscall(SYS_futex, &primary[i].word, FUTEX_WAIT_BITSET_PRIVATE, (uint32_t)word, &until, NULL,
 			FUTEX_BITSET_MATCH_ANY);
-	n = atomic_load(&waiting[i]);
+	n = atomic_load(&primary[i].waiting);
 	/* 0: a signal handler has forked amid the wait, and the child has reset its counters */
-	while (n && !atomic_compare_exchange_weak(&waiting[i], &n, n - 1))
+	while (n && !atomic_compare_exchange_weak(&primary[i].waiting, &n, n - 1))
 		;
 }
 
@@ -134,25 +141,31 @@ struct cl_context_call cl_context_call_begin(CUdevice device)
 		return call;
 	/* a thread that is cancelled in the driver would never end its call */
 	call.cancel_state = cl_cancel_disable();
-	atomic_fetch_add(&words[index_of(device)], a_call);
+	atomic_fetch_add(&primary[index_of(device)].word, a_call);
 	call.unwatched = !atomic_load(&watched);
 	if (!call.unwatched)
 		cl_context_call_end(&call);
 	return call;
 }
 
-/* Ends an unwatched call, which has got the program @references (0 or 1) to its context. */
-static void end_call(const struct cl_context_call *call, uint64_t references)
+/*
+ * Takes one call of the kind @call, a_call or a_call_beside, off the word, and counts @references (0 or 1)
+ * that it has got the program.
+ */
+static inline void uncount(size_t i, uint64_t call, uint64_t references)
 {
-	const uint64_t one = call->beside_others ? a_call_beside : a_call;
-	size_t i = index_of(call->device);
-	uint64_t word = atomic_load(&words[i]);
+	uint64_t word = atomic_load_explicit(&primary[i].word, memory_order_relaxed);
 
 	/* 0: as in await_change() */
-	while (word & one * 0xffff &&
-	       !atomic_compare_exchange_weak(&words[i], &word, word - one + references * a_reference))
+	while (word & call * 0xffff &&
+	       !atomic_compare_exchange_weak(&primary[i].word, &word, word - call + references * a_reference))
 		;
 	wake(i);
+}
+
+static void end_call(const struct cl_context_call *call, uint64_t references)
+{
+	uncount(index_of(call->device), a_call, references);
 	cl_cancel_restore(call->cancel_state);
 }
 
@@ -167,7 +180,7 @@ void cl_gate_await_unwatched(CUdevice device, uint64_t end)
 	uint64_t word;
 
 	/* a forked child's words may count calls of its parent's threads, which never end */
-	while (calls_in(word = atomic_load(&words[i])) && cl_now() < end && cl_driver_works())
+	while (calls_in(word = atomic_load(&primary[i].word)) && cl_now() < end && cl_driver_works())
 		await_change(i, word, end);
 }
 
@@ -185,41 +198,107 @@ static void await_calls_beside(size_t i)
 {
 	uint64_t word;
 
-	while (calls_beside(word = atomic_load(&words[i])) && !references_in(word) && cl_driver_works())
+	while (calls_beside(word = atomic_load(&primary[i].word)) && !references_in(word) && cl_driver_works())
 		await_change(i, word, cl_now() + 5 * CL_END_WAIT);
 }
 
 /*
- * Begins a call beside others if the program has more than @least references to the primary context of
- * @device, and takes @references of them.  Else returns false.
+ * The calls beside others that this thread is in: how many, and of which device.  A second one may begin
+ * within the first, in a signal handler or in what a tool does there; one of another device goes the long way.
  */
-static bool begin_beside_others(struct cl_context_call *call, CUdevice device, uint32_t least, uint64_t references)
-{
-	size_t i = index_of(device);
-	uint64_t word = atomic_load_explicit(&words[i], memory_order_relaxed);
+static __thread struct {
+	bool known; /* forget_calls_of_thread() will be called */
+	uint8_t device;
+	uint16_t depth;
+} inside __attribute__((tls_model("initial-exec")));
+static _Atomic uint64_t thread_end; /* 1 + the key whose destructor that is; 0: none yet */
 
-	if (i == DEVICES || references_in(word) <= least)
-		return false;
-	*call = (struct cl_context_call){ .device = device, .unwatched = true, .beside_others = true };
-	call->cancel_state = cl_cancel_disable();
-	while (!atomic_compare_exchange_weak(&words[i], &word, word + a_call_beside - references * a_reference))
-		if (references_in(word) <= least) {
-			cl_cancel_restore(call->cancel_state);
+/*
+ * Called at the end of a thread that was in a call beside others.  If it was cancelled in one, the last
+ * release would wait for that for ever.  A thread does not disable cancellation around such a call,
+ * because that costs as much as all the rest.
+ */
+static void forget_calls_of_thread(void *unused)
+{
+	(void)unused;
+	for (; inside.depth; inside.depth--)
+		uncount(inside.device, a_call_beside, 0);
+}
+
+/* Has the above called when this thread ends.  Returns false if the C library has no room for that. */
+static bool make_known(void)
+{
+	CL_CANCELLED_LATER;
+	uint64_t none = 0, key = atomic_load(&thread_end);
+
+	if (!key) {
+		pthread_key_t new;
+
+		if (pthread_key_create(&new, forget_calls_of_thread))
 			return false;
+		key = (uint64_t)new + 1;
+		if (!atomic_compare_exchange_strong(&thread_end, &none, key)) {
+			pthread_key_delete(new);
+			key = none;
 		}
-	return true;
+	}
+	inside.known = !pthread_setspecific((pthread_key_t)(key - 1), &thread_end);
+	return inside.known;
+}
+
+/* For a thread that is in such a call already, or has never been in one.  Returns false for the long way. */
+static __attribute__((noinline, cold)) bool may_enter(size_t i)
+{
+	return (inside.known || make_known()) && (!inside.depth || inside.device == i);
+}
+
+/* Begins a call beside others that takes @taken (0 or 1) references, if the program has more than that. */
+static inline __attribute__((always_inline)) int begin_beside(CUdevice device, uint32_t taken)
+{
+	const size_t i = (size_t)(unsigned int)device;
+	int cancel_type;
+	uint64_t word;
+
+	if (__builtin_expect(i >= DEVICES, 0) ||
+	    (__builtin_expect(!inside.known || inside.depth, 0) && !may_enter(i)))
+		return CL_NOT_BESIDE;
+	cancel_type = cl_cancel_type_defer(); /* so it is cancelled in the driver, if anywhere */
+	inside.device = (uint8_t)i;
+	inside.depth++;
+	word = atomic_load_explicit(&primary[i].word, memory_order_relaxed);
+	do {
+		if (__builtin_expect(references_in(word) <= taken, 0)) {
+			inside.depth--;
+			cl_cancel_type_restore(&cancel_type);
+			return CL_NOT_BESIDE;
+		}
+	} while (!atomic_compare_exchange_weak(&primary[i].word, &word, word + a_call_beside - taken * a_reference));
+	return cancel_type;
+}
+
+int cl_retain_beside_begin(CUdevice device)
+{
+	return begin_beside(device, 0);
+}
+
+int cl_release_beside_begin(CUdevice device)
+{
+	return begin_beside(device, 1);
+}
+
+void cl_beside_end(CUdevice device, int cancel_type, bool retained)
+{
+	uncount((size_t)(unsigned int)device, a_call_beside, retained);
+	inside.depth--;
+	cl_cancel_type_restore(&cancel_type);
 }
 
 struct cl_context_call cl_primary_release_begin(CUdevice device)
 {
-	struct cl_context_call call;
 	size_t i = index_of(device);
-	uint64_t word;
+	uint64_t word = atomic_load(&primary[i].word);
 
-	if (begin_beside_others(&call, device, 1, 1))
-		return call;
-	word = atomic_load(&words[i]);
-	while (references_in(word) && !atomic_compare_exchange_weak(&words[i], &word, word - a_reference))
+	while (references_in(word) && !atomic_compare_exchange_weak(&primary[i].word, &word, word - a_reference))
 		;
 	if (references_in(word) == 1 && atomic_load(&watched))
 		await_calls_beside(i);
@@ -230,7 +309,7 @@ void cl_gate_drop_references(CUdevice device)
 {
 	for (size_t i = 0; i < DEVICES; i++)
 		if (i == index_of(device) || device < 0)
-			atomic_fetch_and(&words[i], a_reference - 1);
+			atomic_fetch_and(&primary[i].word, a_reference - 1);
 }
 
 void cl_gate_drop_references_and_wait(CUdevice device)
@@ -254,13 +333,6 @@ struct cl_context_creation cl_context_creation_begin(CUdevice device)
 	return creation;
 }
 
-struct cl_context_creation cl_primary_retain_begin(CUdevice device)
-{
-	struct cl_context_creation creation = { .device = device };
-
-	return begin_beside_others(&creation.call, device, 0, 0) ? creation : cl_context_creation_begin(device);
-}
-
 void cl_context_creation_end(const struct cl_context_creation *creation, bool retained)
 {
 	size_t i = index_of(creation->device);
@@ -272,7 +344,7 @@ void cl_context_creation_end(const struct cl_context_creation *creation, bool re
 	if (!creation->begun)
 		return;
 	if (retained) {
-		atomic_fetch_add(&words[i], a_reference);
+		atomic_fetch_add(&primary[i].word, a_reference);
 		wake(i);
 	}
 	cl_gate_borrow_end(creation->device);
@@ -283,9 +355,5 @@ void cl_gate_forget(void)
 {
 	memset(primary, 0, sizeof primary);
 	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-	for (int i = 0; i <= DEVICES; i++) {
-		atomic_store(&words[i], 0);
-		atomic_store(&waiting[i], 0);
-	}
 	atomic_store(&watched, false);
 }

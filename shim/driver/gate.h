@@ -53,24 +53,35 @@ struct cl_context_call {
 	CUdevice device;
 	int cancel_state; /* the thread's before the call */
 	bool unwatched;
-	bool beside_others; /* unwatched, for the program keeps a reference to the context */
 };
 struct cl_context_call cl_context_call_begin(CUdevice device);
 void cl_context_call_end(const struct cl_context_call *call); /* only if unwatched, in the same thread */
 
 /*
- * As cl_context_call_begin(), for a call that releases the primary context of @device.  It counts one
- * reference less.  If the program keeps another one, the call ends no context: .unwatched and
- * .beside_others are true, no lock is taken, and nobody is waited for.  The release that takes the last
- * counted reference waits until all calls beside others are over, which rely on it.
+ * A call beside others: a retain or a release of the primary context of @device while the program keeps
+ * another reference to it.  It can neither create nor end the context, so it takes no lock and waits for
+ * nobody.  UCX makes two around each of its copies.  begin() returns CL_NOT_BESIDE if the call is none of
+ * these: then the hook goes the long way, cl_context_creation_begin() or cl_primary_release_begin().  Else it
+ * returns the thread's cancellation type before the call, for end().  begin() of a release counts one
+ * reference less; end() counts one more if @retained.  end() must follow in the same thread, unless that is
+ * cancelled in the driver: then the end of the thread ends the call.
  *
  * What must hold: the driver counts at least as many references as we do, and one more for each
  * release under way.  So a reference is counted after its retain, and no longer from the beginning of its
- * release.  Calls that drop references which we cannot name, a reset and cuCtxDetach(), drop all:
- * cl_gate_drop_references_and_wait().  A @device of -1 stands for all devices.  A program that
- * releases past our hooks breaks the rule.  Hence, in a process that shares, the hook asks the driver
- * after a release beside others whether the context lives.  If not, it calls
- * cl_primary_ended_past_us() before it ends the call.
+ * release.  The release that takes the last counted reference goes the long way, and waits until all calls
+ * beside others are over, which rely on it.  A program that releases past our hooks breaks the rule.  Hence,
+ * in a process that shares, the hook asks the driver after a release beside others whether the context
+ * lives.  If not, it calls cl_primary_ended_past_us() before it calls end(): until then the last release waits.
+ */
+int cl_retain_beside_begin(CUdevice device);
+int cl_release_beside_begin(CUdevice device);
+void cl_beside_end(CUdevice device, int cancel_type, bool retained);
+enum { CL_NOT_BESIDE = -1 };
+
+/*
+ * As cl_context_call_begin(), for a release that is not beside others.  It counts one reference less.
+ * Calls that drop references which we cannot name, a reset and cuCtxDetach(), drop all:
+ * cl_gate_drop_references_and_wait().  A @device of -1 stands for all devices.
  */
 struct cl_context_call cl_primary_release_begin(CUdevice device);
 void cl_gate_drop_references(CUdevice device);
@@ -80,8 +91,7 @@ void cl_gate_drop_references_and_wait(CUdevice device);
  * A hook calls begin() before and end() after a call that may create the primary context of
  * @device.  In a process that shares, begin() waits while another thread's call may be ending that
  * context, a second at most, and a call that ends it waits for end().  In any other process the
- * call is an unwatched one.  cl_primary_retain_begin() is for a retain: if the program has a reference to the
- * context already, the retain creates none, and is a call beside others.
+ * call is an unwatched one.
  * @retained: the call has given the program one more reference.
  */
 struct cl_context_creation {
@@ -91,7 +101,6 @@ struct cl_context_creation {
 	bool begun;
 };
 struct cl_context_creation cl_context_creation_begin(CUdevice device);
-struct cl_context_creation cl_primary_retain_begin(CUdevice device);
 void cl_context_creation_end(const struct cl_context_creation *creation, bool retained);
 
 /* ------------------------------------------------------------------------ the rest */

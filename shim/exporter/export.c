@@ -13,7 +13,6 @@
 #include "shim/driver/devices.h"
 #include "shim/exporter/export.h"
 #include "shim/limbo/collector.h"
-#include "shim/limbo/context_loss.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/pool_imports.h"

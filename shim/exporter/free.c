@@ -10,7 +10,6 @@
 #include "shim/exporter/free.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/release.h"
-#include "shim/limbo/context_loss.h"
 #include "shim/limbo/fence.h"
 #include "shim/limbo/limbo.h"
 #include "shim/self/self.h"

@@ -16,8 +16,8 @@
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/virtual.h"
 #include "shim/limbo/collector.h"
-#include "shim/limbo/context_loss.h"
 #include "shim/limbo/exporter.h"
+#include "shim/limbo/limbo.h"
 #include "shim/self/self.h"
 #include "shim/shm/virtual_handle.h"
 

@@ -7,7 +7,6 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/importer/mappings.h"
-#include "shim/importer/mirror.h"
 #include "shim/importer/turns.h"
 #include "shim/self/self.h"
 
@@ -196,6 +195,22 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 	mapping_put_locked(kind, mapping);
 }
 
+void cl_mapping_lost_locked(struct cl_mapping *mapping)
+{
+	cl_belongs_to_none(&mapping->of);
+	cl_trace_mapping(CL_TRACE_CLOSED, mapping->kind, mapping->link.key, mapping->hold,
+			 .value = mapping->opens);
+	if (mapping->hold) {
+		mapping->hold->opens -= mapping->opens;
+		cl_hold_put_locked(mapping->hold);
+		mapping->hold = NULL;
+	}
+	if (mapping->opens)
+		cl_import_log_opens(mapping->note, 0);
+	mapping->opens = 0;
+	mapping_put_locked((enum cl_kind)mapping->kind, mapping);
+}
+
 /* ------------------------------------------------------------- what others ask */
 /* Calls @each for every mapping.  @each may delete the one that it is given. */
 static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mapping *mapping, void *data),
@@ -211,43 +226,6 @@ static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mappi
 				each((enum cl_kind)kind, mapping, data);
 			}
 	}
-}
-
-/* The driver keeps virtual memory when a context ends, and unmaps what was opened by a legacy handle. */
-static void close_virtual(uint64_t address, uint64_t opens)
-{
-	CUresult result;
-
-	cl_unlock(&cl_imports_lock);
-	while (opens--)
-		cl_mirror_close(address, &result);
-	cl_lock(&cl_imports_lock);
-}
-
-void cl_imports_context_ended(struct cl_context *context)
-{
-	struct cl_mapping *mapping;
-
-	cl_lock(&cl_imports_lock);
-	while ((mapping = CL_LIST_FIRST(&context->mappings, struct cl_mapping, of.node)) != NULL) {
-		uint64_t address = mapping->link.key, opens = mapping->kind == CL_VIRTUAL ? mapping->opens : 0;
-
-		cl_belongs_to_none(&mapping->of);
-		cl_trace_mapping(CL_TRACE_CLOSED, mapping->kind, mapping->link.key, mapping->hold,
-				 .value = mapping->opens);
-		if (mapping->hold) {
-			mapping->hold->opens -= mapping->opens;
-			cl_hold_put_locked(mapping->hold);
-			mapping->hold = NULL;
-		}
-		if (mapping->opens)
-			cl_import_log_opens(mapping->note, 0);
-		mapping->opens = 0;
-		mapping_put_locked((enum cl_kind)mapping->kind, mapping);
-		if (opens)
-			close_virtual(address, opens);
-	}
-	cl_unlock(&cl_imports_lock);
 }
 
 struct telling {

@@ -90,8 +90,11 @@ void cl_imports_each(void (*each)(const struct cl_import *import, void *data), v
 bool cl_import_find(CUdeviceptr dptr, struct cl_about *about);
 /* Returns the context in which @key was opened, NULL if that is not known or none is open there. */
 CUcontext cl_mapping_context(enum cl_kind kind, uint64_t key);
-/* Forgets what was open in @context, which has ended, and gives its holds back. */
-void cl_imports_context_ended(struct cl_context *context);
+/*
+ * Forgets @mapping because the driver has unmapped it: its context has ended.  Gives its hold back.
+ * @mapping may be freed.
+ */
+void cl_mapping_lost_locked(struct cl_mapping *mapping);
 
 void cl_imports_forget(void); /* in a forked child */
 

@@ -343,7 +343,7 @@ struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_ki
 	return block;
 }
 
-/* ------------------------------------------------------------------ entering */
+/* ------------------------------------------- what the driver no longer has */
 static struct cl_node *order_of(struct cl_block *block)
 {
 	return &((struct cl_event_block *)block)->order;
@@ -356,6 +356,63 @@ void cl_limbo_event_forget(struct cl_exporter *ex, struct cl_block *block)
 		cl_list_remove(&ex->limbo.events, order_of(block));
 }
 
+uint64_t cl_limbo_events_back(const struct cl_exporter *ex)
+{
+	return atomic_load_explicit(&ex->limbo.events_back, memory_order_relaxed);
+}
+
+void cl_limbo_event_went(struct cl_exporter *ex)
+{
+	atomic_fetch_add_explicit(&ex->limbo.events_back, 1, memory_order_relaxed);
+}
+
+bool cl_limbo_forget_block_locked(struct cl_exporter *ex, struct cl_block *block)
+{
+	const unsigned int not_in_limbo = 1u << CL_BLOCK_LIVE | 1u << CL_BLOCK_FREEING | 1u << CL_BLOCK_UNTRACKED;
+	bool in_limbo = !(not_in_limbo >> block->state & 1), tracked = block->record != CL_NO_RECORD;
+	bool orphaned = tracked && !cl_record_orphan(ex->blocks.region, block->record);
+
+	/* a fence that a thread is asking about stays on its list, where rounds pass it over */
+	if (block->fence)
+		cl_fence_wait_locked(ex, block->fence, false);
+	cl_fence_detach_locked(ex, block);
+	cl_block_set_state(ex, block, orphaned ? CL_BLOCK_ORPHANED : CL_BLOCK_DELETED);
+	block->own_opens = 0;
+	cl_limbo_not_quiet(ex); /* the fence that it detached must be destroyed */
+	if (in_limbo)
+		cl_limbo_account(ex, block, -1);
+	else if (tracked)
+		atomic_fetch_sub_explicit(&ex->blocks.region->header->live_blocks, 1, memory_order_relaxed);
+	if (tracked && block->kind == CL_EVENT) {
+		cl_limbo_event_forget(ex, block);
+		cl_limbo_event_went(ex); /* the driver has one more event to give (measured) */
+	}
+	if (tracked)
+		cl_trace_block(CL_TRACE_ORPHANED, block, .value = ex->limbo.bytes);
+	cl_block_unhash(&ex->blocks, block);
+	if (!orphaned)
+		cl_block_delete(&ex->blocks, block);
+	return orphaned;
+}
+
+bool cl_limbo_unblock_locked(struct cl_exporter *ex)
+{
+	/* a collection passes over fences and surplus events while their context may be ending */
+	bool waited = ex->limbo.blocked.n || cl_fences_wait_locked(ex) || cl_fences_any_detached_locked(ex) ||
+		      ex->limbo.events.n > cl_options.max_events.number;
+	struct cl_block *block;
+
+	/* and over HELD blocks beyond CULIMBO_HELD_BYTES; it may have set `quiet` nevertheless */
+	if (cl_options.held_bytes.number && ex->limbo.held.n) {
+		waited = true;
+		cl_limbo_not_quiet(ex);
+	}
+	while ((block = CL_LIST_FIRST(&ex->limbo.blocked, struct cl_block, node)) != NULL)
+		cl_limbo_settle(ex, block, cl_now(), true);
+	return waited;
+}
+
+/* ------------------------------------------------------------------ entering */
 /*
  * Ends graces until the budget, which @entered has exceeded, suffices.  Returns true if it ended
  * any.  After GRACES_AT_ONCE of them it ends that of @entered: else one large block would end

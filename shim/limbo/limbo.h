@@ -74,6 +74,36 @@ bool cl_limbo_is_busy_locked(const struct cl_block *block);
 struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind,
 					      uint64_t key);
 
+/*
+ * Forgets @block because the driver no longer has it: its context has ended, or it went behind our back.
+ * Returns false if @block is deleted.  Returns true if importers still hold its record, so that @block is
+ * ORPHANED: the caller must have the collector run within CL_REAP_EVERY (cl_collector_watch_holders()).
+ */
+bool cl_limbo_forget_block_locked(struct cl_exporter *ex, struct cl_block *block);
+
+/*
+ * For the thread that is freeing @block (FREEING) and is back from the driver, which has not freed it.
+ * Returns true if the context of @block has ended meanwhile.  Then it forgets @block, and *orphaned is
+ * what cl_limbo_forget_block_locked() returned.
+ */
+static inline bool cl_limbo_context_died_locked(struct cl_exporter *ex, struct cl_block *block, bool *orphaned)
+{
+	if (!block->context_died)
+		return false;
+	*orphaned = cl_limbo_forget_block_locked(ex, block);
+	return true;
+}
+
+/*
+ * A call that may have ended a context is over: moves the blocks that are BLOCKED on.  Returns true if a
+ * collection may have passed over something meanwhile, so that the caller must wake the collector.
+ */
+bool cl_limbo_unblock_locked(struct cl_exporter *ex);
+
+/* Returns how many exported events the driver has back, by any way; and counts one more. */
+uint64_t cl_limbo_events_back(const struct cl_exporter *ex);
+void cl_limbo_event_went(struct cl_exporter *ex);
+
 /* The last own open of @block was closed: if @block is HELD, the next batch looks at it again. */
 void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block);
 

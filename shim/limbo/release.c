@@ -117,16 +117,6 @@ static void pin_ready_locked(struct cl_exporter *ex)
 }
 
 /* --------------------------------------------------- back to the driver */
-uint64_t cl_limbo_events_back(const struct cl_exporter *ex)
-{
-	return atomic_load_explicit(&ex->limbo.events_back, memory_order_relaxed);
-}
-
-void cl_limbo_event_went(struct cl_exporter *ex)
-{
-	atomic_fetch_add_explicit(&ex->limbo.events_back, 1, memory_order_relaxed);
-}
-
 CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait)
 {
 	if (block->kind == CL_EVENT) {

@@ -45,8 +45,4 @@ void cl_release_detached_locked(struct cl_exporter *ex);
 /* Runs a round of fence.h.  A block whose fence is reached goes from FENCED to READY. */
 void cl_release_ask_streams_locked(struct cl_exporter *ex);
 
-/* Returns how many exported events the driver has back, by any way; and counts one more. */
-uint64_t cl_limbo_events_back(const struct cl_exporter *ex);
-void cl_limbo_event_went(struct cl_exporter *ex);
-
 #endif

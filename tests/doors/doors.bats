@@ -177,17 +177,17 @@ linked_says() {
 	for sharing in '' 1; do
 		[ -z "$sharing" ] || export STUB_SHARING=1
 		for call in cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2; do
-			begin="shim release_begin 0,driver $call"
+			begin="shim release_beside_begin 0,driver $call"
 			said=$(STUB_BESIDE=1 DOORS_ACTIVE=1 linked_says $call)
 			echo "$said"
-			[[ $said == "$begin,"*"shim call_end,$call 0"* && $said != *ended_past_us* && $said != *context_* ]]
+			[[ $said == "$begin,"*"shim beside_end 0,$call 0"* && $said != *ended_past_us* && $said != *context_* ]]
 			said=$(STUB_BESIDE=1 linked_says $call)
 			echo "$said"
 			lost=${sharing:+shim ended_past_us 0,}
-			[[ $said == "$begin,"*"${lost}shim call_end,$call 0"* && ($sharing || $said != *ended_past_us*) ]]
+			[[ $said == "$begin,"*"${lost}shim beside_end 0,$call 0"* && ($sharing || $said != *ended_past_us*) ]]
 			said=$(STUB_BESIDE=1 DOORS_FAIL=$call:1:201 linked_says $call)
 			echo "$said"
-			[[ $said == "$begin,shim call_end,$call 201"* ]]
+			[[ $said == "$begin,shim beside_end 0,$call 201"* ]]
 		done
 	done
 }
@@ -200,6 +200,10 @@ linked_says() {
 			echo "$said"
 			case $fail in none*) retained=' retained' ;; *) retained= ;; esac
 			[[ $said == "shim make_begin 0,driver cuDevicePrimaryCtxRetain,shim make_end 0$retained,"* ]]
+			# beside another reference
+			said=$(STUB_BESIDE=1 DOORS_FAIL=$fail linked_says cuDevicePrimaryCtxRetain)
+			echo "$said"
+			[[ $said == "shim retain_beside_begin 0,driver cuDevicePrimaryCtxRetain,shim beside_end 0$retained,"* ]]
 		done
 	done
 }

@@ -213,12 +213,32 @@ void cl_context_call_end(const struct cl_context_call *call)
 }
 
 /* STUB_BESIDE: the program has another reference */
-struct cl_context_call cl_primary_release_begin(CUdevice device)
+static int beside_begin(CUdevice device, const char *what)
 {
 	if (!number("STUB_BESIDE", 0))
-		return cl_context_call_begin(device);
-	SAY("release_begin %d\n", device);
-	return (struct cl_context_call){ .unwatched = true, .beside_others = true };
+		return CL_NOT_BESIDE;
+	SAY("%s_beside_begin %d\n", what, device);
+	return PTHREAD_CANCEL_DEFERRED;
+}
+
+int cl_retain_beside_begin(CUdevice device)
+{
+	return beside_begin(device, "retain");
+}
+
+int cl_release_beside_begin(CUdevice device)
+{
+	return beside_begin(device, "release");
+}
+
+void cl_beside_end(CUdevice device, int cancel_type, bool retained)
+{
+	SAY("beside_end %d%s\n", device, retained ? " retained" : "");
+}
+
+struct cl_context_call cl_primary_release_begin(CUdevice device)
+{
+	return cl_context_call_begin(device);
 }
 
 void cl_gate_drop_references(CUdevice device)
@@ -245,11 +265,6 @@ struct cl_context_creation cl_context_creation_begin(CUdevice device)
 {
 	SAY("make_begin %d\n", device);
 	return (struct cl_context_creation){ .device = device };
-}
-
-struct cl_context_creation cl_primary_retain_begin(CUdevice device)
-{
-	return cl_context_creation_begin(device);
 }
 
 void cl_context_creation_end(const struct cl_context_creation *creation, bool retained)

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "shim/base/options.h"
+#include "shim/driver/gate.h"
 #include "shim/self/self.h"
 #include "shim/shim.h"
 
@@ -269,60 +270,127 @@ static pid_t start_exporter(void)
 }
 
 /* ------------------------------------------------------- at any instruction */
-/*
- * An export of what was exported before has its own way, without a collector's work
- * in it.  Here it is cancelled wherever it just is: the thread lets itself be.
- */
-static void *export_for_ever(void *begun)
+/* Here a call is cancelled wherever it just is: its thread lets itself be. */
+struct anywhere {
+	const char *name;
+	void (*begin)(void);
+	void (*call)(void);
+	void (*of_another)(void); /* what another thread calls after each */
+	bool (*is_well)(void);	  /* in the end */
+};
+
+/* An export of what was exported before has its own way, without a collector's work in it. */
+static void export_again(void)
 {
 	CUipcMemHandle handle;
 
+	cl_memory_export(&handle, BLOCK(0));
+}
+
+struct begun {
+	void (*call)(void);
+	_Atomic bool begun;
+};
+static void *call_for_ever(void *data)
+{
+	struct begun *begun = data;
+
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
 	for (;;) {
-		atomic_store((_Atomic bool *)begun, true);
-		cl_memory_export(&handle, BLOCK(0));
+		atomic_store(&begun->begun, true);
+		begun->call();
 	}
 	return NULL;
 }
 
 enum { ANYWHERE = 400 };
-static int cancel_anywhere(void)
+static int cancel_anywhere(const struct anywhere *of)
 {
-	CUipcMemHandle handle;
-
 	alarm(4 * CHILD_SECONDS);
 	cl_options.collector.number = CL_COLLECTOR_THREAD;
-	cl_memory_export(&handle, BLOCK(0));
+	export_again();
+	of->begin();
 	for (unsigned int i = 0; i < ANYWHERE; i++) {
-		_Atomic bool begun = false;
+		struct begun begun = { .call = of->call };
 		pthread_t thread;
 
-		if (pthread_create(&thread, NULL, export_for_ever, (void *)&begun))
+		if (pthread_create(&thread, NULL, call_for_ever, &begun))
 			return 2;
-		while (!atomic_load(&begun))
+		while (!atomic_load(&begun.begun))
 			;
 		for (volatile unsigned int j = 0; j < i * 37 % 1009; j++)
 			;
 		if (pthread_cancel(thread) || pthread_join(thread, NULL))
 			return 2;
-		cl_memory_export(&handle, BLOCK(0));
+		of->of_another();
 	}
-	return 0;
+	return !of->is_well();
 }
 
-static bool cancelled_anywhere(void)
+static bool cancelled_anywhere(const struct anywhere *of)
 {
 	pid_t child = fork();
 	int how = -1;
 
 	if (child == 0)
-		_exit(cancel_anywhere());
+		_exit(cancel_anywhere(of));
 	waitpid(child, &how, 0);
 	if (how)
 		printf("# status %#x%s\n", how,
 		       WIFSIGNALED(how) && WTERMSIG(how) == SIGALRM ? ": the others wait for ever" : "");
 	return !how;
 }
+
+static bool is_well(void)
+{
+	return true;
+}
+
+/* A retain beside another reference does not disable cancellation.  The main thread is in one meanwhile. */
+static int beside;
+static void retain_and_stay(void)
+{
+	struct cl_context_creation creation = cl_context_creation_begin(0);
+
+	cl_context_creation_end(&creation, true);
+	beside = cl_retain_beside_begin(0);
+}
+static void retain_beside(void)
+{
+	int call = cl_retain_beside_begin(0);
+
+	if (call != CL_NOT_BESIDE)
+		cl_beside_end(0, call, false);
+}
+static void nothing(void)
+{
+}
+static void *release_last(void *done)
+{
+	cl_primary_release_begin(0);
+	atomic_store((_Atomic bool *)done, true);
+	return NULL;
+}
+/* The last release waits for the main thread's call, and for no other. */
+static bool one_call_is_left(void)
+{
+	_Atomic bool done = false;
+	pthread_t thread;
+	bool waits;
+
+	if (beside == CL_NOT_BESIDE || pthread_create(&thread, NULL, release_last, (void *)&done))
+		return false;
+	for (int i = 0; i < 200 && !atomic_load(&done); i++)
+		usleep(1000);
+	waits = !atomic_load(&done);
+	cl_beside_end(0, beside, false);
+	return !pthread_join(thread, NULL) && waits;
+}
+
+static const struct anywhere anywhere[] = {
+	{ "an export of a known block", export_again, export_again, export_again, is_well },
+	{ "a retain beside others", retain_and_stay, retain_beside, nothing, one_call_is_left },
+};
 
 int main(void)
 {
@@ -366,12 +434,13 @@ int main(void)
 	}
 	kill(exporter, SIGKILL);
 	waitpid(exporter, NULL, 0);
-	if (!cancelled_anywhere()) {
-		failures++;
-		printf("not ");
+	for (size_t i = 0; i < sizeof anywhere / sizeof *anywhere; i++) {
+		bool well = cancelled_anywhere(&anywhere[i]);
+
+		failures += !well;
+		printf("%sok %d - a thread is cancelled %d times anywhere in %s: the others go on\n", well ? "" : "not ",
+		       ++number, ANYWHERE, anywhere[i].name);
 	}
-	printf("ok %d - a thread is cancelled %d times anywhere in an export of a known block: the others go on\n",
-	       ++number, ANYWHERE);
 	printf("# %d times a thread was cancelled\n1..%d\n", tries, number);
 	return failures != 0;
 }

@@ -190,19 +190,47 @@ IN_A_CHILD(who_ends_a_context_does_not_wait_for_ever)
 }
 
 /* -------------------------------------------------- references to primary contexts */
+static int retain_beside(CUdevice device)
+{
+	int call = cl_retain_beside_begin(device);
+
+	CHECK(call != CL_NOT_BESIDE);
+	return call;
+}
+static int release_beside_others(CUdevice device)
+{
+	int call = cl_release_beside_begin(device);
+
+	CHECK(call != CL_NOT_BESIDE);
+	return call;
+}
 static void retained(CUdevice device)
 {
-	struct cl_context_creation making = cl_primary_retain_begin(device);
+	struct cl_context_creation making;
+	int call;
 
+	call = cl_retain_beside_begin(device);
+	if (call != CL_NOT_BESIDE) {
+		cl_beside_end(device, call, true);
+		return;
+	}
+	making = cl_context_creation_begin(device);
 	cl_context_creation_end(&making, true);
 }
 static bool released_beside_others(CUdevice device)
 {
-	struct cl_context_call call = cl_primary_release_begin(device);
+	struct cl_context_call long_way;
+	int call;
 
-	if (call.unwatched)
-		cl_context_call_end(&call);
-	return call.beside_others;
+	call = cl_release_beside_begin(device);
+	if (call != CL_NOT_BESIDE) {
+		cl_beside_end(device, call, false);
+		return true;
+	}
+	long_way = cl_primary_release_begin(device);
+	if (long_way.unwatched)
+		cl_context_call_end(&long_way);
+	return false;
 }
 
 IN_A_CHILD(only_the_last_release_is_watched)
@@ -226,10 +254,10 @@ IN_A_CHILD(only_the_last_release_is_watched)
 	/* a retain that failed gives no reference */
 	retained(1);
 	for (int i = 0; i < 2; i++) {
-		struct cl_context_creation making = cl_primary_retain_begin(1);
+		int call;
 
-		CHECK_EQUAL(making.begun, false);
-		cl_context_creation_end(&making, false);
+		call = retain_beside(1);
+		cl_beside_end(1, call, false);
 	}
 	CHECK(!released_beside_others(1));
 	/* no such device */
@@ -258,11 +286,9 @@ IN_A_CHILD(after_a_reset_or_a_fork_no_reference_is_counted)
 
 static void *release_beside(void *device)
 {
-	struct cl_context_call call;
-
 	beside_id = gettid();
-	call = cl_primary_release_begin(*(CUdevice *)device);
-	CHECK(!call.beside_others);
+	CHECK_EQUAL(cl_release_beside_begin(*(CUdevice *)device), CL_NOT_BESIDE);
+	cl_primary_release_begin(*(CUdevice *)device);
 	beside_done = true;
 	return NULL;
 }
@@ -286,25 +312,23 @@ static bool last_release_waits(CUdevice device)
 IN_A_CHILD(the_last_release_waits_for_calls_that_rely_on_its_reference)
 {
 	struct cl_context_creation making;
-	struct cl_context_call call;
+	int call;
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
 	retained(0);
 	retained(1);
-	making = cl_primary_retain_begin(0);
-	CHECK(making.call.beside_others);
+	call = retain_beside(0);
 	CHECK(!last_release_waits(1));
 	CHECK(!end_waits(NULL, 0)); /* what ends no counted reference need not wait */
 	CHECK(last_release_waits(0));
 	/* without a limit of time */
 	CHECK(!COMES_TRUE(beside_done, 1200));
-	cl_context_creation_end(&making, true);
+	cl_beside_end(0, call, true);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 
 	retained(0);
-	call = cl_primary_release_begin(0);
-	CHECK(call.beside_others);
+	call = release_beside_others(0);
 	CHECK(last_release_waits(0));
 	/* when the program has got another reference, the call relies on that */
 	making = cl_context_creation_begin(0);
@@ -312,10 +336,58 @@ IN_A_CHILD(the_last_release_waits_for_calls_that_rely_on_its_reference)
 	cl_context_creation_end(&making, true);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 	CHECK(last_release_waits(0));
-	cl_context_call_end(&call);
+	cl_beside_end(0, call, false);
 	CHECK(!pthread_join(beside, NULL) && beside_done);
 	retained(0);
 	CHECK(!last_release_waits(0));
+}
+
+/*
+ * The driver's call is a cancellation point.  Else the last release would wait for a thread that is gone.
+ * tests/threads/cancel.c cancels a thread at any instruction.
+ */
+static void *cancelled_beside(void *unused)
+{
+	retain_beside(0);
+	release_beside_others(0); /* within the first, in a signal handler */
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+	return unused;
+}
+IN_A_CHILD(a_thread_that_is_cancelled_beside_others_leaves_no_call_behind)
+{
+	pthread_t thread;
+	void *result;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	retained(0);
+	retained(0);
+	CHECK(!pthread_create(&thread, NULL, cancelled_beside, NULL) && !pthread_join(thread, &result));
+	CHECK(result == PTHREAD_CANCELED);
+	CHECK(!last_release_waits(0));
+}
+
+/* The thread's mark is of one device; a call of another one is rare and goes the long way. */
+IN_A_CHILD(a_call_within_another_is_beside_others_of_the_same_device_alone)
+{
+	int outer, call;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	retained(0);
+	retained(1);
+	outer = retain_beside(0);
+	CHECK_EQUAL(cl_retain_beside_begin(1), CL_NOT_BESIDE);
+	call = retain_beside(0);
+	cl_beside_end(0, call, true);
+	CHECK_EQUAL(cl_retain_beside_begin(1), CL_NOT_BESIDE);
+	CHECK(released_beside_others(0));
+	CHECK(last_release_waits(0)); /* for the outer one */
+	cl_beside_end(0, outer, false);
+	CHECK(!pthread_join(beside, NULL) && beside_done);
+	call = retain_beside(1);
+	cl_beside_end(1, call, false);
 }
 
 static void *reset_beside(void *device)
@@ -327,28 +399,27 @@ static void *reset_beside(void *device)
 }
 IN_A_CHILD(a_reset_waits_for_calls_that_rely_on_a_reference)
 {
-	struct cl_context_creation making;
+	int call;
 	pthread_t resets;
 	CUdevice all = -1;
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
 	retained(0);
-	making = cl_primary_retain_begin(0);
-	CHECK(making.call.beside_others);
+	call = retain_beside(0);
 	beside_done = false;
 	beside_id = 0;
 	CHECK(!pthread_create(&resets, NULL, reset_beside, &all));
 	CHECK(COMES_TRUE(beside_done || sleeps_in_a_futex(beside_id), SOON));
 	CHECK(!beside_done);
-	cl_context_creation_end(&making, false);
+	cl_beside_end(0, call, false);
 	CHECK(!pthread_join(resets, NULL) && beside_done);
 }
 
 /* It would go on by itself after a second.  On a machine that stalls, it gets more than one try. */
 IN_A_CHILD(the_end_of_such_a_call_wakes_who_waits)
 {
-	struct cl_context_call call;
+	int call;
 	uint64_t began, took = UINT64_MAX;
 
 	start_with(0, CL_COLLECTOR_INLINE);
@@ -356,10 +427,10 @@ IN_A_CHILD(the_end_of_such_a_call_wakes_who_waits)
 	for (int i = 0; i < 5 && took >= 900 * MS; i++) {
 		retained(0);
 		retained(0);
-		call = cl_primary_release_begin(0);
+		call = release_beside_others(0);
 		began = cl_now();
 		CHECK(last_release_waits(0));
-		cl_context_call_end(&call);
+		cl_beside_end(0, call, false);
 		CHECK(!pthread_join(beside, NULL) && beside_done);
 		took = cl_now() - began;
 	}
@@ -385,19 +456,27 @@ static _Atomic int driver_counts, ended_unseen;
 static void *retain_and_release(void *unused)
 {
 	for (int i = 0; i < 20000; i++) {
-		struct cl_context_creation making = cl_primary_retain_begin(0);
-		struct cl_context_call call;
+		struct cl_context_creation making;
 		struct cl_context_end end;
+		int call;
 
-		driver_counts++;
-		cl_context_creation_end(&making, true);
-		call = cl_primary_release_begin(0);
-		if (call.unwatched) {
+		call = cl_retain_beside_begin(0);
+		if (call != CL_NOT_BESIDE) {
+			driver_counts++;
+			cl_beside_end(0, call, true);
+		} else {
+			making = cl_context_creation_begin(0);
+			driver_counts++;
+			cl_context_creation_end(&making, true);
+		}
+		call = cl_release_beside_begin(0);
+		if (call != CL_NOT_BESIDE) {
 			if (--driver_counts <= 0)
 				ended_unseen++;
-			cl_context_call_end(&call);
+			cl_beside_end(0, call, false);
 			continue;
 		}
+		CHECK(!cl_primary_release_begin(0).unwatched);
 		end = cl_context_end_begin(NULL, 0);
 		driver_counts--;
 		cl_context_end_done(&end, false);
@@ -453,6 +532,8 @@ int main(void)
 		cmocka_unit_test(the_last_release_waits_for_calls_that_rely_on_its_reference),
 		cmocka_unit_test(the_end_of_such_a_call_wakes_who_waits),
 		cmocka_unit_test(no_release_beside_others_is_the_drivers_last),
+		cmocka_unit_test(a_thread_that_is_cancelled_beside_others_leaves_no_call_behind),
+		cmocka_unit_test(a_call_within_another_is_beside_others_of_the_same_device_alone),
 		cmocka_unit_test(a_reset_waits_for_calls_that_rely_on_a_reference),
 		cmocka_unit_test(the_creation_of_a_green_context_takes_the_long_way),
 		cmocka_unit_test(a_context_that_ended_past_the_count_is_forgotten_and_no_newer_one),
