@@ -22,7 +22,8 @@ enum { NONE = -1, DATA = 6 };
 struct pool_life {
 	enum { ALIVE, PUT_BACK, ENDED } state; /* ENDED: its process has ended */
 	bool exported, filled, was_freed;
-	bool refused; /* it was freed when no process had it or could get it */
+	bool outlived; /* a process that ended had it open: it is not known when its hold is taken back */
+	bool refused;  /* it was freed when no process had it or could get it */
 	/* it or an import was freed in a stream's order, or an import amid held work: it may wait for that */
 	bool freed_late;
 	uint8_t player, value;
@@ -79,6 +80,7 @@ static unsigned int held_by(unsigned int p, int l)
 void pools_player_ended(unsigned int p)
 {
 	for (int l = 0; l < pool_lives; l++) {
+		pool_life[l].outlived |= held_by(p, l) > 0;
 		if (pool_life[l].player == p)
 			pool_life[l].state = ENDED;
 		/* it is not known when the blocks that the player held are released */
@@ -239,8 +241,8 @@ static void play_pool_free(void)
 	if (a.result || l->state != ALIVE)
 		return;
 	l->freed_late |= o.call != DO_FREE;
-	l->refused = !l->exported || (settings->grace == GRACE_NONE && !l->freed_late && !held_by(0, number) &&
-					      !held_by(1, number));
+	l->refused = !l->exported || (settings->grace == GRACE_NONE && !l->freed_late && !l->outlived &&
+				      !held_by(0, number) && !held_by(1, number));
 	l->state = PUT_BACK;
 	l->was_freed = true;
 	l->ended_at = me()->taken;
