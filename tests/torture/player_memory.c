@@ -5,11 +5,14 @@
  */
 #include "tests/torture/player.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "preload/culimbo.h"
 
 #define PLAYER_FILE PLAYER_MEMORY
 
@@ -371,12 +374,44 @@ static bool open_once(const struct gift *gift, CUdeviceptr *address, CUresult *r
 	return true;
 }
 
+/* Returns how many opens culimbo has refused in this process, 0 without culimbo. */
+static uint64_t refusals(void)
+{
+	struct culimbo_stats stats = { 0 };
+	culimbo_stats_fn *ask;
+
+	*(void **)&ask = dlsym(RTLD_DEFAULT, "culimbo_stats");
+	return ask && !ask(&stats, sizeof(stats)) ? stats.refused : 0;
+}
+
+/* A handle of a living block was refused: says by whom, after how long, and whether the next open works. */
+static void say_refused_alive(const struct gift *gift, CUresult result, uint64_t us, bool own)
+{
+	uint64_t before = refusals();
+	CUdeviceptr address;
+	CUresult next = CUDA_ERROR_UNKNOWN;
+
+	if (!open_once(gift, &address, &next))
+		next = CUDA_ERROR_UNKNOWN;
+	fprintf(stderr,
+		"torture: ERROR: the refused block is alive: %s block of %llu bytes, serial %llu, of place %u, life %u; "
+		"result %d after %llu us; culimbo has refused %llu opens of this process; again: %d, refused %llu\n",
+		own ? "its own" : gift->kind == GIFT_POOL ? "a pool's" : "a", (unsigned long long)gift->bytes,
+		(unsigned long long)gift->serial, gift->place, (unsigned int)gift->life, (int)result, (unsigned long long)us,
+		(unsigned long long)before, (int)next, (unsigned long long)refusals());
+	if (!next && gift->kind == GIFT_POOL)
+		pool_free_import(&(struct import){ .gift = *gift, .address = address, .opens = 1 });
+	else if (!next)
+		SURE(cu.cuIpcCloseMemHandle(address));
+}
+
 static void open_memory(const struct gift *gift)
 {
 	const char *call = gift->kind == GIFT_POOL ? "cuMemPoolImportPointer" : "cuIpcOpenMemHandle";
 	bool own = gift->place == here && gift->life == my_life;
 	struct import *import = &imports[dice(IMPORTS)];
 	bool alive_before, alive_after, right;
+	uint64_t began, took;
 	CUdeviceptr address;
 	CUresult result;
 
@@ -386,15 +421,17 @@ static void open_memory(const struct gift *gift)
 	while (import->address)
 		close_once(import);
 	alive_before = gift_alive(gift);
+	began = torture_now();
 	if (!open_once(gift, &address, &result))
 		return;
+	took = torture_now() - began;
 	alive_after = gift_alive(gift);
 	if (result) {
 		if (!alive_before || !alive_after || (own && table->control)) {
 			COUNT(refused);
 		} else {
 			COUNT(refused_alive);
-			fprintf(stderr, "torture: the refused block is alive\n");
+			say_refused_alive(gift, result, took / 1000, own);
 			complain(call, result);
 		}
 		/* the driver's errors: wrong value, not permitted, gone, one's own handle, none left */
