@@ -26,6 +26,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -222,6 +223,7 @@ SIMPLE(int, ftruncate, -1, (int fd, off_t size), (fd, size))
 SIMPLE(int, fchmod, -1, (int fd, mode_t mode), (fd, mode))
 SIMPLE(int, fchmodat, -1, (int dir, const char *path, mode_t mode, int flags), (dir, path, mode, flags))
 SIMPLE(int, fstat, -1, (int fd, struct stat *st), (fd, st))
+SIMPLE(int, fstatfs, -1, (int fd, struct statfs *fs), (fd, fs))
 SIMPLE(int, fstatat, -1, (int dir, const char *path, struct stat *st, int flags),
        (dir, path, st, flags))
 SIMPLE(int, stat, -1, (const char *path, struct stat *st), (path, st))
@@ -267,6 +269,8 @@ RETURNING(pthread_create,
 	  (pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *data),
 	  (thread, how, run, data))
 RETURNING(pthread_getattr_np, (pthread_t thread, pthread_attr_t *attributes), (thread, attributes))
+RETURNING(pthread_key_create, (pthread_key_t *key, void (*destructor)(void *)), (key, destructor))
+RETURNING(pthread_setspecific, (pthread_key_t key, const void *value), (key, value))
 RETURNING(pthread_setname_np, (pthread_t thread, const char *name), (thread, name))
 RETURNING(pthread_mutex_timedlock, (pthread_mutex_t *lock, const struct timespec *t), (lock, t))
 SIMPLE(int, access, -1, (const char *path, int how), (path, how))

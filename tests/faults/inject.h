@@ -30,6 +30,7 @@
 	X(fchmodat, EPERM, EOPNOTSUPP)                                         \
 	X(fstat, ENOMEM)                                                       \
 	X(fstatat, ENOMEM)                                                     \
+	X(fstatfs, EIO, EINTR, ENOSYS)                                         \
 	X(stat, ENOMEM)                                                        \
 	X(linkat, ENOSPC, EEXIST, ENOENT, EPERM, ENOSYS)                       \
 	X(renameat2, ENOSPC, EEXIST, ENOENT, EPERM, EINVAL, ENOSYS)             \
@@ -70,6 +71,8 @@
 	X(pthread_create, EAGAIN, EPERM)                                       \
 	X(pthread_getattr_np, ENOMEM)                                          \
 	X(pthread_setname_np, ENOENT)                                          \
+	X(pthread_key_create, EAGAIN, ENOMEM)                                  \
+	X(pthread_setspecific, ENOMEM)                                         \
 	X(access, ENOMEM)                                                      \
 	X(pthread_mutex_timedlock, ETIMEDOUT)                                  \
 	X(pthread_mutex_clocklock, ETIMEDOUT)                                  \

@@ -113,7 +113,7 @@ pthread_detach pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedw
 pthread_mutex_unlock pthread_self pthread_attr_getstack pthread_attr_destroy pthread_sigmask pthread_equal pthread_setcancelstate
 pthread_setcanceltype getcontext makecontext sigaltstack swapcontext
 sigaddset sigemptyset sigfillset sigismember sigpending
-dirfd abort pthread_once __pthread_key_create
+dirfd abort pthread_once pthread_key_delete __pthread_key_create
 _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__'
 # (dlopen() of a loaded driver takes no memory.  abort() and the last two are in libgcc's unwinder, for a
 # case that does not occur: the unwinder always has data, see preload/unwind.c.)
