@@ -82,6 +82,11 @@ static const char *skip_blanks(const char *s)
 	return s;
 }
 
+static const char *not_one_of(const struct unit *units)
+{
+	return units == count_units ? "is not a number" : units == size_units ? "is not a size" : "is not a duration";
+}
+
 /*
  * Reads a number with a unit.  Only six places of a fraction count, and later ones are dropped:
  * 10^6 times the largest scale still fits 64 bits.
@@ -102,7 +107,7 @@ static const char *parse_number(const char *text, const struct unit *units, uint
 	if (*s == '+')
 		s++;
 	if (!is_digit(*s))
-		return "is not a number";
+		return not_one_of(units);
 	for (; is_digit(*s); s++)
 		overflow |= __builtin_mul_overflow(whole, 10, &whole) ||
 			    __builtin_add_overflow(whole, (uint64_t)(*s - '0'), &whole);
@@ -110,7 +115,7 @@ static const char *parse_number(const char *text, const struct unit *units, uint
 		if (units == count_units)
 			return "is not a whole number";
 		if (!is_digit(*++s))
-			return "is not a number";
+			return not_one_of(units);
 		for (; is_digit(*s); s++)
 			if (part_of < 1000000) {
 				part = part * 10 + (uint64_t)(*s - '0');

@@ -25,8 +25,8 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 				   "events imported and never destroyed", CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened",
 				   NULL },
 	[CL_REPORT_UNMANAGED] = { "unmanaged",
-				  "imported from processes without culimbo (unmanaged), and never closed",
-				  "events imported from processes without culimbo (unmanaged), and never "
+				  "imported from processes without culimbo or their file (unmanaged), and never closed",
+				  "events imported from processes without culimbo or their file (unmanaged), and never "
 				  "destroyed",
 				  CL_REPORT_AN_IMPORT | CL_REPORT_FOUND, 0, "opened", NULL },
 	[CL_REPORT_RECLAIMED] = { "reclaimed", "taken back from processes that ended without closing",

@@ -126,7 +126,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	case CL_REPORT_UNMANAGED:
 		snprintf(to, n,
 			 "call %s when done with it, and start its exporter under culimbo too: without, it may free "
-			 "what is mapped here", close);
+			 "what is mapped here. If it runs under culimbo, see there why it could not make its file", close);
 		break;
 	case CL_REPORT_RECLAIMED:
 		snprintf(to, n,

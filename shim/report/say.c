@@ -191,7 +191,8 @@ static uint64_t never_opened(const struct cl_report *report, const struct cl_rep
 	uint64_t all = counts ? counts->exports : report->process.live_blocks + report->process.limbo_blocks;
 	uint64_t fresh = counts ? report->sums.fresh_exports : report->sums.fresh;
 
-	if (cl_view_was_opened(report->view))
+	/* without a file of its own an exporter does not see who opens what it exports */
+	if (!report->process.file_id || cl_view_was_opened(report->view))
 		return 0;
 	if (report->at_exit || report->process.state == CL_DEAD || report->process.state == CL_LEAVING)
 		return all;
@@ -368,7 +369,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 			      report->at_exit ? " (an ordinary end)" : "");
 	say_never_opened(report, counts);
 	if (counts && (counts->unmanaged_imports || counts->unmanaged_exports))
-		cl_emit_words(e, "  unmanaged: imports of processes without culimbo: %llu, exports: %llu\n",
+		cl_emit_words(e, "  unmanaged: imports of processes without culimbo or without their file: %llu, exports: %llu\n",
 			      (unsigned long long)counts->unmanaged_imports,
 			      (unsigned long long)counts->unmanaged_exports);
 	say_descriptors(e, &by_descriptor);

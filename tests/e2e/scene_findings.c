@@ -433,7 +433,7 @@ void memory_findings(void)
 		{ "not-closed", "memory", play_not_closed, " never closed 1 block (64 MiB) of process ",
 		  BIG_BLOCK " and (.stack | length) > 0 and .items[0].opens == 1 and .exporter.pid > 0 and .exporter.state == \"alive\"",
 		  NULL },
-		{ "unmanaged", "memory", play_unmanaged, "without culimbo (unmanaged)", ".items[0].opens == 1", NULL },
+		{ "unmanaged", "memory", play_unmanaged, "without its file (unmanaged)", ".items[0].opens == 1", NULL },
 		{ "reclaimed", "memory", play_reclaimed, " ended without closing 1 block (1 KiB) of process ",
 		  "(.other_stack | length) > 0 and .bytes == 1024 and .other.pid > 0 and .other.name == \"actor\"", GRACE },
 	};

@@ -41,7 +41,7 @@ names() {
 @test "complaints go to stderr, the default is shown" {
 	CULIMBO_GRACE=soon CULIMBO_GRAEC=1 "$C" config --json > out 2> err
 	[ "$(wc -l < err)" -eq 2 ]
-	grep -q 'culimbo config: CULIMBO_GRACE="soon" is not a number' err
+	grep -q 'culimbo config: CULIMBO_GRACE="soon" is not a duration' err
 	grep -q 'did you mean CULIMBO_GRACE?' err
 	jq -e '.options[] | select(.name == "CULIMBO_GRACE") |
 		.value == "2s" and .source == "default"' out

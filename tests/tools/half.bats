@@ -140,6 +140,19 @@ job() {
 	run ! grep 'it ran without culimbo' text
 }
 
+@test "check: an exporter that could not make its file does not say that nobody opened what it exported" {
+	job
+	# no process sees whose blocks these are, so nothing is said of who has opened them
+	run --separate-stderr env CULIMBO_DIR=/proc/none CULIMBO_LOG=error "$C" check --simulate --require-opened -- \
+		"$top_builddir/tests/e2e/demo"
+	[ "$status" -ne 98 ]
+	[[ $stderr$output != *never_opened* ]]
+	start P CULIMBO_REPORT=always CULIMBO_DIR=/proc/none
+	tell P "export 4096 2"
+	finish P
+	run ! grep -E 'none ever opened|never_opened' P.err
+}
+
 @test "check: what no process opened is no finding, and is said" {
 	run --separate-stderr "$C" check --simulate -- sh -c 'echo "export 4096 1" | "$1"' sh "$SHARER"
 	exits 0

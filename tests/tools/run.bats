@@ -62,7 +62,7 @@ CULIMBO_TRACE=t.%p' ]
 	[ "$(CULIMBO_GRACE=9s "$C" run --grace=1s -- printenv CULIMBO_GRACE)" = 1s ]
 	run "$C" run --grace=soon -- touch ran
 	exits 2
-	has 'CULIMBO_GRACE="soon" is not a number: allowed is'
+	has 'CULIMBO_GRACE="soon" is not a duration: allowed is'
 	[[ $output != *default* ]]
 	run "$C" run --log loud -- touch ran
 	exits 2

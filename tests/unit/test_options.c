@@ -146,9 +146,9 @@ static void bad_values_are_told_and_the_default_holds(void **state)
 		{ "CULIMBO_GRACE=", "\"\" is empty" },
 		{ "CULIMBO_GRACE=  ", "is empty" },
 		{ "CULIMBO_GRACE=-1s", "\"-1s\" is negative" },
-		{ "CULIMBO_GRACE=soon", "\"soon\" is not a number" },
-		{ "CULIMBO_GRACE=.5s", "is not a number" },
-		{ "CULIMBO_GRACE=1.s", "is not a number" },
+		{ "CULIMBO_GRACE=soon", "\"soon\" is not a duration" },
+		{ "CULIMBO_GRACE=.5s", "is not a duration" },
+		{ "CULIMBO_GRACE=1.s", "is not a duration" },
 		{ "CULIMBO_GRACE=0x10", "has an unknown unit" },
 		{ "CULIMBO_GRACE=2 weeks", "has an unknown unit" },
 		{ "CULIMBO_GRACE=1s2", "has an unknown unit" },
@@ -158,7 +158,7 @@ static void bad_values_are_told_and_the_default_holds(void **state)
 		{ "CULIMBO_GRACE=18446744073709551620ns", "is too large" },
 		{ "CULIMBO_GRACE=5124095576031h", "is too large" },
 		{ "CULIMBO_GRACE=99999999999999999999999999999999999999", "is too large" },
-		{ "CULIMBO_GRACE=nan", "is not a number" },
+		{ "CULIMBO_GRACE=nan", "is not a duration" },
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -274,7 +274,7 @@ static void complaints_are_short_and_printable(void **state)
 	entry[sizeof(entry) - 1] = 0;
 	read_one(entry);
 	assert_int_equal(said_n, 1);
-	assert_non_null(strstr(said, "xxx...\" is not a number"));
+	assert_non_null(strstr(said, "xxx...\" is not a duration"));
 	assert_non_null(strstr(said, "; using the default, 2s"));
 	assert_true(strlen(said) < 300);
 }
