@@ -153,6 +153,14 @@ job() {
 	run ! grep -E 'none ever opened|never_opened' P.err
 }
 
+@test "check: a program that uses CUDA and shares nothing is told so" {
+	run --separate-stderr "$C" check --simulate -- sh -c '"$1" < /dev/null' sh "$SHARER"
+	exits 0
+	[[ $stderr == *"CUDA was used, and nothing was shared between processes: there was nothing to check"* ]]
+	run "$C" check --simulate -- sh -c 'echo "export 4096 1" | "$1"' sh "$SHARER"
+	[[ $output != *"nothing was shared"* ]]
+}
+
 @test "check: what no process opened is no finding, and is said" {
 	run --separate-stderr "$C" check --simulate -- sh -c 'echo "export 4096 1" | "$1"' sh "$SHARER"
 	exits 0

@@ -217,6 +217,8 @@ static void say_end(struct cu_check_findings *f)
 		cl_emit_words(e, "culimbo: no CUDA call of any process reached culimbo: nothing was checked\n"
 				 "culimbo: (see `culimbo doctor`%s)\n",
 			      f->simulated ? "" : ". Without a GPU, --simulate simulates one");
+	if (f->cuda && !f->shared && !f->running)
+		cl_emit_words(e, "culimbo: CUDA was used, and nothing was shared between processes: there was nothing to check\n");
 	if (f->never_opened)
 		cl_emit_words(e, "culimbo: %llu process%s exported memory that no process under culimbo opened\n"
 				 "culimbo: (nobody did, or who did is not protected; --require-opened fails then)\n",

@@ -51,6 +51,8 @@ static void take_one(struct cu_check_findings *f, const char *text)
 {
 	f->processes++;
 	f->never_opened += last_number(text, " never_opened=") > 0;
+	f->shared += last_number(text, " exports=") || last_number(text, " imports=") ||
+		     last_number(text, " fd_exports=") || last_number(text, " fd_imports=") || last_number(text, " fabric=");
 	f->cuda += !strstr(text, "no CUDA call of it reached culimbo");
 	if (f->whole || last_number(text, " findings="))
 		cu_reports_add(&f->reports, strdup(text));
@@ -132,6 +134,7 @@ static bool is_killed(void *data, const struct cl_report *report)
 
 	f->processes++;
 	f->cuda++;
+	f->shared++;
 	f->never_opened += report->process.live_blocks && !cl_view_was_opened(report->view);
 	if (report->process.state == CL_ALIVE) {
 		f->alive++;

@@ -34,6 +34,7 @@ struct cu_check_findings {
 	bool simulated;		   /* CMD ran on the simulated driver */
 	uint64_t began;	      /* CLOCK_REALTIME ns; an older process is not CMD's */
 	uint64_t n, suppressed, processes, cuda, killed, alive;
+	uint64_t shared;	      /* processes that exported or imported something, or may have */
 	uint64_t never_opened;	      /* processes with exports that none under culimbo opened */
 	uint64_t running, running_cuda, unprotected; /* processes that CMD has started */
 	const struct cu_watch *watch;
