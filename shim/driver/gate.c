@@ -83,7 +83,7 @@ void cl_gate_changed_locked(void)
 static _Atomic bool watched;
 
 /*
- * Bits 0 to 15 of a word count calls in the driver that before the process shared, bits 16 to 31 calls beside
+ * Bits 0 to 15 of a word count calls in the driver that began before the process shared, bits 16 to 31 calls beside
  * others, and the high half counts the program's references to the primary context.  All are in one word,
  * so that the last reference goes either before a call begins that relies on it, or while that call is counted.
  */
