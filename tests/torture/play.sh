@@ -88,6 +88,7 @@ said() { # NAME
 	cat "$top/$1"/*.err | sed -E 's/(CUDA error|gave) ([0-9]+)/\1 <\2>/g; s/0x[0-9a-f]*/N/g; s/(^|[^<0-9])[0-9]+/\1N/g; s/<([0-9]+)>/\1/g' | cut -c1-200 |
 		sort | uniq -c | sort -rn | head -n 20 | sed 's/^/# said: /'
 	grep -h "^$name: \(FOREIGN\|ERROR\)" "$top/$1"/*.err | head -n 10 | sed 's/^/#   /'
+	grep -h "^$name: CRASH" "$top/$1"/*.err | head -n 100 | sed 's/^/#   /'
 }
 
 quiet() { # NAME

@@ -9,6 +9,7 @@
  * Rules: A block is written once, before its handle is exported.  It counts as alive until just before
  * the call that frees it.  No wait is without a deadline.  Nothing is written to stdout.
  */
+#include "tests/torture/crash.h"
 #include "tests/torture/player.h"
 
 #include <dlfcn.h>
@@ -325,6 +326,7 @@ int torture_play(void *shared, uint32_t place, char **argv)
 	me = &table->place[here];
 	arguments = argv;
 	setvbuf(stderr, NULL, _IOLBF, 512);
+	crash_tell("torture", &me->doomed);
 	my_life = 1 + atomic_fetch_add(&me->life, 1);
 	seed = torture_seed(table->seed, (uint64_t)here << 32 | my_life);
 	for (int i = 0; i < BLOCKS; i++)

@@ -230,7 +230,7 @@ static bool make_block(uint32_t slot)
 	if (bytes > table->big_bytes)
 		bytes = table->big_bytes;
 	block->pool = 0;
-	if (table->pools && dice(3) == 0) {
+	if (table->pools == POOLS_MOST || (table->pools && dice(3) == 0)) {
 		bytes = bytes > POOL_BLOCK ? POOL_BLOCK : bytes;
 		result = pool_alloc(block, bytes);
 	} else {

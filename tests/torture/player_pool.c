@@ -83,7 +83,8 @@ static struct pool *own_pool(uint32_t number)
 
 CUresult pool_alloc(struct block *block, uint64_t bytes)
 {
-	struct pool *pool = own_pool(dice(4) == 0);
+	bool kept = table->pools == POOLS_KEPT || dice(table->pools == POOLS_MOST ? 2 : 4);
+	struct pool *pool = own_pool(!kept);
 	CUresult result;
 
 	if (!pool)

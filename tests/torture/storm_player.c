@@ -2,6 +2,7 @@
 /*
  * The players of the storm (storm.c): exporters of one thread, importers of several threads.
  */
+#include "tests/torture/crash.h"
 #include "tests/torture/storm.h"
 
 #include <dlfcn.h>
@@ -87,6 +88,7 @@ static bool begin(void)
 	/* a child that outlives its parent ends by itself */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setvbuf(stderr, NULL, _IOLBF, 512);
+	crash_tell("storm", &me->doomed);
 	spot = &me->spot[0];
 	if (!why && !(*(void **)&copy_to_device = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD),
 							"cuMemcpyHtoD_v2")))

@@ -33,6 +33,7 @@
 
 #include "tests/e2e/cuda_door.h"
 #include "tests/torture/supervisor.h"
+#include "tests/torture/crash.h"
 #include "tests/torture/torture.h"
 
 #define GATHER_NS (60000 * MS)
@@ -87,7 +88,9 @@ static void start_player(uint32_t i)
 
 static void kill_player(uint32_t i)
 {
-	atomic_store(&table->place[i].doomed, 1);
+	uint32_t lives = 0;
+
+	(void)atomic_compare_exchange_strong(&table->place[i].doomed, &lives, 1);
 	process[i].killed = true;
 	kill(process[i].pid, SIGKILL);
 	atomic_fetch_add(&table->kills, 1);
@@ -114,7 +117,8 @@ static void gather(void)
 			if (process[i].pid != pid)
 				continue;
 			process[i].pid = 0;
-			if (status && !process[i].killed) {
+			/* one that crashes may be killed while the driver still takes its memory back */
+			if (status && (!process[i].killed || atomic_load(&table->place[i].doomed) == CRASHED)) {
 				strange_ends++;
 				printf("# %u ended with wait status 0x%x, at '%s'\n", i, (unsigned int)status,
 				       deed_names[atomic_load(&table->place[i].doing)]);
@@ -414,16 +418,28 @@ static void judge(double seconds, struct memory before)
 		   (unsigned long long)table->begin_waited, (int)(HUNG_NS / 1000 / MS));
 }
 
+static enum pools pools_asked(void)
+{
+	static const char *const names[] = { "0", "kept", "both", "most" };
+	const char *asked = getenv("TORTURE_POOLS");
+
+	for (int i = 0; asked && i <= POOLS_MOST; i++)
+		if (!strcmp(asked, names[i]))
+			return (enum pools)i;
+	if (asked)
+		bail("TORTURE_POOLS=%s: it can be 0, kept, both or most", asked);
+	return POOLS_BOTH;
+}
+
 static int supervise(bool gpu, bool control, double seconds)
 {
-	const char *no_pools = getenv("TORTURE_POOLS");
 	struct memory before;
 
 	table = supervisor_begin(gpu, sizeof(*table), &table_fd);
 	table->seed = supervisor.seed;
 	table->gpu = gpu;
 	table->control = control;
-	table->pools = !no_pools || strcmp(no_pools, "0");
+	table->pools = pools_asked();
 	table->grace_ns = 500 * MS;
 	table->big_bytes = (uint64_t)(gpu ? 64 : 8) << 20;
 	seed = torture_seed(table->seed, UINT64_MAX);
@@ -451,6 +467,20 @@ static int supervise(bool gpu, bool control, double seconds)
 	return supervisor.failed;
 }
 
+/* For a test of crash.c. */
+static int crash_now(void)
+{
+	_Atomic uint32_t doomed = 0;
+	pid_t child;
+
+	crash_tell("torture", &doomed);
+	child = fork();
+	if (child == 0)
+		_exit(raise(SIGABRT));
+	waitpid(child, NULL, 0);
+	return doomed ? 1 : raise(SIGSEGV);
+}
+
 int main(int argc, char **argv)
 {
 	bool gpu = false, control = false;
@@ -459,6 +489,8 @@ int main(int argc, char **argv)
 
 	if (role >= 0)
 		return role;
+	if (argc == 2 && !strcmp(argv[1], "--crash"))
+		return crash_now();
 	for (; i < argc && !strncmp(argv[i], "--", 2); i++) {
 		gpu |= !strcmp(argv[i], "--gpu");
 		whole |= !strcmp(argv[i], "--bare");

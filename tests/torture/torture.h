@@ -97,7 +97,7 @@ static inline const char *player_file(uint32_t line)
 
 struct place {
 	_Atomic uint32_t life;		/* incremented by each exec, and before each end */
-	_Atomic uint32_t doomed;	/* the supervisor is about to kill it */
+	_Atomic uint32_t doomed;	/* 1: the supervisor is about to kill it; or CRASHED */
 	_Atomic uint32_t state;		/* enum state */
 	_Atomic uint32_t doing;		/* the current deed, to explain a hang */
 	_Atomic uint32_t line;		/* the PLAYER_LINE() of the last call that began */
@@ -107,10 +107,14 @@ struct place {
 	int inbox[2];			/* descriptors: this process reads the first, others write to the second */
 };
 
+/* The pools that exporters have: see TORTURE_POOLS in torture.sh. */
+enum pools { POOLS_NONE, POOLS_KEPT, POOLS_BOTH, POOLS_MOST };
+
 struct table {
 	uint64_t seed, grace_ns;
 	uint64_t big_bytes; /* size of the biggest block */
-	bool control, gpu, pools;
+	bool control, gpu;
+	enum pools pools;
 	_Atomic uint32_t phase;
 #define X(name) _Atomic uint64_t name;
 	COUNTERS(X)

@@ -11,7 +11,9 @@
 #
 #   TORTURE_SECONDS  how long, when SECONDS is not given (60)
 #   TORTURE_SEED     another seed (printed)
-#   TORTURE_POOLS    0: no pools that are shared by pointer
+#   TORTURE_POOLS    which pools exporters share by pointer.  0: none; kept: those that keep freed memory;
+#                    both (the default): also some that return it to the driver; most: every block is
+#                    of a pool, half of them of one that returns its memory
 #   TORTURE_KEEP     not empty: keep the folder and print its path
 set -u
 
@@ -46,6 +48,16 @@ if [ -n "$bare" ]; then
 	said bare
 	end
 fi
+number=1
+crash=$({ LD_PRELOAD=$TORTURE_BUILD/.libs/libculimbo.so "$program" --crash; } 2>&1; echo "status $?")
+case $crash in
+*"torture: CRASH of process "*": signal 6,"*"torture: CRASH of process "*": signal 11,"*"torture: CRASH "?" $program+0x"*"status 139") echo "ok 1 - a process that crashes says where" ;;
+*)
+	failures=1
+	echo "not ok 1 - a process that crashes says where"
+	echo "$crash" | sed 's/^/# /'
+	;;
+esac
 # shellcheck disable=SC2086 # none or one word
 run control 10 $gpu --control 10
 # shellcheck disable=SC2086
