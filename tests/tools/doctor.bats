@@ -182,3 +182,39 @@ fake_driver() {
 	doctor --simulate --root="$PWD/root"
 	[ "$(verdict RemoveIPC)" = warn ]
 }
+
+@test "containers: a process that uses another directory is named; those of other containers that share this one are counted" {
+	start P CULIMBO_DIR="$HOME_OF_ALL/other"
+	tell P "export 4096 1"
+	doctor --simulate
+	jq -e --arg dir "$HOME_OF_ALL/other" --arg pid "${PID[P]}" 'any(.checks[]; .check == "containers" and .status == "warn" and
+		(.what | test("process " + $pid + " \\(.*sharer\\) runs under culimbo with another directory, " + $dir + ": nothing is protected")) and
+		(.advice | test("one CULIMBO_DIR")))' checks.json
+	finish P
+	unshare -pfm --mount-proc true 2> /dev/null || skip "no namespaces can be made here"
+	# one tmpfs, seen from a container of its own
+	printf '#!/bin/sh\nexec unshare -pf --kill-child --mount-proc "%s"\n' "$SHARER" > inside
+	chmod +x inside
+	EXE=$PWD/inside start Q
+	tell Q "export 4096 1"
+	doctor --simulate
+	jq -e 'any(.checks[]; .check == "containers" and .status == "ok" and (.what | test("1 process of other PID namespaces .* has files in")))' checks.json
+	finish Q
+}
+
+@test "containers: one with a /dev/shm of its own is named from outside, and inside doctor says what is needed" {
+	unshare -pfm --mount-proc true 2> /dev/null || skip "no namespaces can be made here"
+	printf '#!/bin/sh\nexec unshare -pfm --kill-child --mount-proc sh -c "mount -t tmpfs none \\"%s\\" && mkdir -m 700 \\"%s\\" \\"%s\\" && exec \\"%s\\""\n' \
+		"$HOME_OF_ALL" "$CULIMBO_DIR" "$CULIMBO_SIM_DIR" "$SHARER" > inside
+	chmod +x inside
+	EXE=$PWD/inside start P
+	tell P "export 4096 1"
+	doctor --simulate
+	jq -e --arg dir "$CULIMBO_DIR" 'any(.checks[]; .check == "containers" and .status == "warn" and
+		(.what | test("with another directory, " + $dir + " of its container: nothing is protected")) and
+		(.advice | test("mount one tmpfs into both and set CULIMBO_DIR")))' checks.json
+	finish P
+	unshare -pfm --kill-child --mount-proc "$C" doctor --simulate --json > checks.json
+	jq -e 'any(.checks[]; .check == "containers" and .status == "ok" and
+		(.what | test("a PID namespace of its own .* no process of another one has a file in")) and (.advice | test("mount one tmpfs")))' checks.json
+}
