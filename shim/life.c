@@ -29,7 +29,7 @@
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/refused.h"
 #include "shim/report/exit.h"
@@ -89,7 +89,7 @@ static void after_fork_in_child(void)
 	cl_virtual_forget();
 	cl_exporter_forget();
 	cl_own_forget();
-	cl_notes_forget();
+	cl_report_data_forget();
 	cl_refused_forget();
 	cl_recent_closes_forget();
 	cl_contexts_forget();
@@ -102,7 +102,7 @@ static void after_fork_in_child(void)
 		cl_lock_reset(fork_locks[i]);
 }
 
-/* Resets a child without fork handlers.  Only once, or it would lose events it has noted since. */
+/* Resets a child without fork handlers.  Only once, or it would lose what it has written since. */
 static void begin_anew(void)
 {
 	if (cl_self.pid)
@@ -132,7 +132,7 @@ static void mark_memory(void)
 /* What exit() was given, for the report: a destructor is not told.  -1: not known. */
 static int exit_status = -1;
 
-static void note_status(int status, void *data)
+static void keep_status(int status, void *data)
 {
 	exit_status = status & 0xff;
 }
@@ -145,7 +145,7 @@ void cl_self_prepare(void)
 	if (!registered) {
 		registered = true;
 		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-		on_exit(note_status, NULL);
+		on_exit(keep_status, NULL);
 	}
 	if (!cl_self.pid) {
 		cl_self_begin_anew = begin_anew;
@@ -231,7 +231,7 @@ static void remove_own_file(bool locked)
 
 static uint64_t findings;
 
-/* The notes go with our file, and the trace file stays: copies the call stacks into it. */
+/* The report data go with our file, and the trace file stays: copies the call stacks into it. */
 static void copy_stacks_locked(void)
 {
 	uint32_t modules, words;
@@ -240,7 +240,7 @@ static void copy_stacks_locked(void)
 
 	if (!room)
 		return;
-	cl_notes_copy_stacks_locked(room, size, &modules, &words);
+	cl_report_data_copy_stacks_locked(room, size, &modules, &words);
 	cl_trace_has_stacks(modules, words);
 }
 

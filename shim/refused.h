@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What CUDA refuses to share or to open is noted: how the memory was made, its size, the call stack,
+ * What CUDA refuses to share or to open is written down: how the memory was made, its size, the call stack,
  * and what would share it.  It is a note, never a finding: libraries ask for handles to see whether
  * there are any.
  *

@@ -12,7 +12,7 @@
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/event_owner.h"
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/door.h"
 #include "shim/driver/context.h"
 #include "shim/exporter/export.h"
@@ -266,7 +266,7 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
 	if (result != CUDA_ERROR_INVALID_VALUE || !dptr)
 		return result;
 	if (cl_import_find(dptr, &import))
-		cl_happened(CL_FOUND_IMPORT_FREED, &import, cl_stack_write(true));
+		cl_happened(CL_FINDING_IMPORT_FREED, &import, cl_stack_write(true));
 	else
 		cl_pool_import_refused(dptr);
 	return result;

@@ -109,7 +109,7 @@ static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, C
 {
 	uint32_t stack = 0, record = block->record;
 	bool tracked = record != CL_NO_RECORD, orphaned;
-	struct cl_still_note *still = NULL;
+	struct cl_still_entry *still = NULL;
 
 	if (result == CUDA_SUCCESS && tracked) {
 		stack = cl_stack_write(false);
@@ -150,7 +150,7 @@ static void free_failed(struct cl_exporter *ex, struct cl_block *block)
 static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_stack_write(false);
-	struct cl_still_note *still = NULL;
+	struct cl_still_entry *still = NULL;
 	uint64_t look = UINT64_MAX;
 	bool orphaned = false, over = false, detached;
 
@@ -217,7 +217,7 @@ static CUresult refused(CUresult result)
 
 static void freed_again(const struct cl_about *again)
 {
-	cl_happened(again->kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE : CL_FOUND_FREED_TWICE, again,
+	cl_happened(again->kind == CL_EVENT ? CL_FINDING_EVENT_DESTROYED_TWICE : CL_FINDING_FREED_TWICE, again,
 		    cl_stack_write(false));
 }
 

@@ -9,7 +9,7 @@
 #ifndef CL_MAPPINGS_H
 #define CL_MAPPINGS_H
 
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/driver/driver.h"
 #include "shim/importer/holds.h"

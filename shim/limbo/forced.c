@@ -27,7 +27,7 @@ static void tell_held_forced_out_locked(struct cl_exporter *ex, const struct cl_
 		about.pid = ex->blocks.region->slot[slot].who.pid;
 		memcpy(about.name, ex->blocks.region->slot[slot].name, sizeof about.name);
 	}
-	cl_happened_locked(CL_FOUND_HELD_FORCED_OUT, &about, 0);
+	cl_happened_locked(CL_FINDING_HELD_FORCED_OUT, &about, 0);
 	cl_still_forced_out_locked(ex, block->record);
 }
 
@@ -104,7 +104,7 @@ unsigned int cl_forced_events_out_locked(struct cl_exporter *ex, uint64_t keep, 
 		/* a handle under way opens after the event's destroy, too (measured) */
 		if (cl_limbo_is_held(ex, block)) {
 			about = cl_block_about_locked(&ex->blocks, block);
-			cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about, 0);
+			cl_happened_locked(CL_FINDING_EVENT_FORCED_OUT, &about, 0);
 		}
 		ex->limbo.forcing++;
 		cl_give_back_alone_locked(ex, block);

@@ -5,7 +5,7 @@
  * The phases of an import, and the steps from one to another:
  *
  *   from       to        when
- *   NEW        OPEN      it is noted
+ *   NEW        OPEN      it is added to the mappings
  *   OPEN       OPEN      it is imported again, or freed once of several times
  *              FREED     it is freed for the last time, while an earlier free waits for its stream
  *              GOING     it is freed for the last time: the driver unmaps it now
@@ -77,7 +77,7 @@ static void one_less_locked(struct cl_pool_import *import)
 {
 	struct cl_mapping *mapping = &import->mapping;
 
-	cl_import_log_opens(mapping->note, --mapping->opens);
+	cl_import_log_opens(mapping->log_entry, --mapping->opens);
 	if (mapping->hold)
 		mapping->hold->opens--;
 }
@@ -110,32 +110,32 @@ static inline void list_locked(struct cl_exporter *ex, struct cl_pool_import *im
 	count_locked(ex, 1);
 }
 
-void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
+void cl_pool_import_added_locked(struct cl_mapping *mapping, void *data)
 {
 	struct cl_pool_import *import = (struct cl_pool_import *)mapping;
-	struct cl_pool_noting *noting = data;
+	struct cl_pool_importing *importing = data;
 
 	if (!import) {
-		/* there was no memory to note it: what it holds stays so until we end */
-		noting->own.file_id = 0;
+		/* there was no memory for its mapping: what it holds stays so until we end */
+		importing->own.file_id = 0;
 	} else {
 		if (import->phase == CL_IMPORT_NEW)
-			list_locked(noting->ex, import);
+			list_locked(importing->ex, import);
 		else if (import->phase == CL_IMPORT_FREED) /* this import undoes its last free */
 			close_counted_locked(import);
 		else if (import->phase == CL_IMPORT_COVERED)
 			close_older_locked(import);
 		set_phase_locked(import, CL_IMPORT_OPEN);
-		import->pool = noting->pool;
-		import->turn = noting->turn.key;
-		import->came = ++noting->ex->pool_imports.came;
-		if (noting->own.file_id && !import->own.file_id) {
-			import->own = noting->own;
-			noting->own.file_id = 0;
+		import->pool = importing->pool;
+		import->turn = importing->turn.key;
+		import->came = ++importing->ex->pool_imports.came;
+		if (importing->own.file_id && !import->own.file_id) {
+			import->own = importing->own;
+			importing->own.file_id = 0;
 		}
 	}
-	noting->noted = true;
-	cl_turn_end_locked(&noting->turn);
+	importing->added = true;
+	cl_turn_end_locked(&importing->turn);
 }
 
 /* Returns true if the driver has @mapping mapped, so far as we know. */
@@ -326,7 +326,7 @@ static void freed_again(CUdeviceptr dptr)
 	struct cl_about before = { .key = dptr, .kind = CL_POOL };
 
 	if (cl_recent_closes_find(CL_POOL, dptr, &before))
-		cl_happened(CL_FOUND_CLOSED_TWICE, &before, cl_stack_write(true));
+		cl_happened(CL_FINDING_CLOSED_TWICE, &before, cl_stack_write(true));
 }
 
 void cl_pool_import_refused(CUdeviceptr dptr)

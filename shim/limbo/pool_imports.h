@@ -47,7 +47,7 @@ struct cl_pool_imports {
 };
 
 /* An import that is in the driver. */
-struct cl_pool_noting {
+struct cl_pool_importing {
 	struct cl_exporter *ex;
 	struct cl_turn turn;
 	CUmemoryPool pool;
@@ -56,15 +56,15 @@ struct cl_pool_noting {
 	 * .file_id is 0.
 	 */
 	struct cl_stamp own;
-	bool noted;
+	bool added;
 };
 /*
- * The driver has mapped an import, which cl_open_pool_end() has noted as @mapping; NULL: it had no memory
- * for that.  Ends the turn.  From now on a free of its address is found.  @noting->own stays set if
+ * The driver has mapped an import, which cl_open_pool_end() has added to the mappings as @mapping; NULL: it
+ * had no memory for that.  Ends the turn.  From now on a free of its address is found.  @importing->own stays set if
  * the caller must close it: a block of our own is open once for all imports at one address.  A
- * cl_open_noted_fn.
+ * cl_open_added_fn.
  */
-void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *noting);
+void cl_pool_import_added_locked(struct cl_mapping *mapping, void *importing);
 /* Returns true if some import is open at @address. */
 bool cl_pool_import_is_open(CUdeviceptr address);
 

@@ -92,7 +92,7 @@ void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now)
 		for (unsigned int i = 0; i < n; i++) {
 			struct cl_block *block = cl_block_of_record(&ex->blocks, ready[i]);
 
-			if (ex->still_mapped.notes.n)
+			if (ex->still_mapped.entries.n)
 				cl_still_left_locked(ex, ready[i]);
 			if (!block)
 				continue;

@@ -511,7 +511,7 @@ static enum cl_report_class class_of_view(enum cl_view_class class)
 
 static uint64_t found(const struct cl_view *view, enum cl_finding_kind kind)
 {
-	return cl_view_found(view, kind);
+	return cl_view_finding_count(view, kind);
 }
 
 void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(uint32_t record))

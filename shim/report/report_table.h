@@ -26,7 +26,7 @@ struct cl_report_group {
 	/* these make it one group */
 	uint8_t class, kind, device;
 	uint8_t exporter_gone;	/* of stale handles */
-	uint8_t made, call;	/* of notes: enum cl_made, enum cl_noted_call */
+	uint8_t made, call;	/* of notes: enum cl_made, enum cl_call */
 	bool told;   /* another process has told of it */
 	bool others; /* for all of its class and kind that found no room in the table */
 	uint64_t place[2]; /* of the two stacks: see place.h */

@@ -187,7 +187,7 @@ struct cl_counts {
 	_Atomic uint64_t kept_mapped; /* blocks of the limbo that other processes had mapped, and have closed */
 	_Atomic uint64_t pool_exports; /* exports of pointers into pools */
 	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
-	_Atomic uint64_t found[CL_FINDING_KINDS]; /* see diag/happened.h */
+	_Atomic uint64_t findings[CL_FINDING_KINDS]; /* see diag/happened.h */
 	_Atomic uint64_t dead_holders, pinned;
 	_Atomic uint64_t calls_short; /* calls of the program that lacked device memory */
 };

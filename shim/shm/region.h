@@ -55,7 +55,7 @@ struct cl_region {
 	_Atomic uint64_t *ready;
 	struct cl_record *record;
 	_Atomic uint64_t *holders;
-	char *notes; /* in memory alone: see cl_region_in_memory() */
+	char *report_data; /* in memory alone: see cl_region_in_memory() */
 };
 
 /*
@@ -226,7 +226,7 @@ int cl_region_end(const struct cl_region *region, int dirfd);
 int cl_region_map(struct cl_region *region);
 void cl_region_unmap(struct cl_region *region);
 /* For memory.c, of a region in memory. */
-void cl_region_unmap_notes(struct cl_region *region);
+void cl_region_unmap_report_data(struct cl_region *region);
 
 /* Fills in this boot's id, zeros if it can't be read.  Three system calls. */
 void cl_boot_id(uint8_t id[16]);

@@ -126,7 +126,7 @@ bool cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_
 struct cl_view_import {
 	uint32_t index;
 	enum cl_kind kind;
-	uint64_t key, size, opens, since; /* as in struct cl_import_note */
+	uint64_t key, size, opens, since; /* as in struct cl_import_entry */
 	uint32_t file_id, record, generation, exporter_pid, stack;
 	unsigned int device;
 	bool told; /* set by a report: its exporter has told of it */
@@ -147,7 +147,7 @@ uint32_t cl_view_findings(const struct cl_view *view);
 /* Copies finding @index.  Returns false if there is none, or it is just being written. */
 bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_finding *finding);
 /* Returns how many findings there were of @kind, also those without an entry. */
-uint64_t cl_view_found(const struct cl_view *view, enum cl_finding_kind kind);
+uint64_t cl_view_finding_count(const struct cl_view *view, enum cl_finding_kind kind);
 
 /* ----------------------------------------------------------------- stacks */
 struct cl_view_frame {

@@ -2,7 +2,7 @@
 /*
  * The checks of `culimbo doctor`: a list of verdicts, each with advice.
  *
- * check_driver.c, check_system.c and check_notes.c add checks in the order of the output;
+ * check_driver.c, check_system.c and check_refused.c add checks in the order of the output;
  * doctor.c prints them.
  */
 #ifndef CU_CHECKS_H
@@ -36,7 +36,7 @@ void cu_check_driver(bool simulate, int patience_ms);
 /* check_system.c: the directory of exporter files, its contents, logind, limits, /proc. */
 void cu_check_system(void);
 
-/* check_notes.c: what CUDA refused to share, for processes that live, or whose files are left. */
-void cu_check_notes(void);
+/* check_refused.c: what CUDA refused to share, for processes that live, or whose files are left. */
+void cu_check_refused(void);
 
 #endif
