@@ -152,12 +152,22 @@ void cl_self_prepare(void)
 		cl_identity_self(&cl_self.identity);
 		cl_self.user = geteuid();
 		cl_self.places = cl_self_find_places();
-		cl_self.started = cl_now();
 		mark_memory();
 		cl_stderr_remember();
 		cl_self.pid = getpid();
 	}
 	cl_unlock(&start_lock);
+}
+
+/*
+ * Returns true if this process has the file open: gc must leave it alone, because opening and closing
+ * it once more would drop our locks on it.  Wants cl_imports_lock.
+ */
+static bool is_open_here(uint32_t file_id)
+{
+	bool own;
+
+	return cl_peer_has_open(file_id, &own) != NULL;
 }
 
 bool cl_self_start_to_share(void)
@@ -183,7 +193,7 @@ bool cl_self_start_to_share(void)
 		dirfd = cl_self_open_dir(false);
 		/* if several processes start at once, one of them cleans the directory: the others don't wait */
 		if (dirfd >= 0 && !syscall(SYS_flock, dirfd, LOCK_EX | LOCK_NB)) {
-			cl_gc_directory(dirfd, cl_peer_is_open);
+			cl_gc_directory(dirfd, is_open_here);
 			/* close() won't do: a child without fork handlers may have it, too */
 			syscall(SYS_flock, dirfd, LOCK_UN);
 		}
@@ -198,17 +208,6 @@ bool cl_self_start_to_share(void)
 }
 
 /* ------------------------------------------------------------------------ end */
-/*
- * Returns true if this process has the file open: gc must leave it alone, because opening and closing
- * it once more would drop our locks on it.
- */
-static bool is_open_here(uint32_t file_id)
-{
-	bool own;
-
-	return cl_peer_has_open(file_id, &own) != NULL;
-}
-
 /* @locked: the caller holds cl_imports_lock, which is_open_here() needs. */
 static void remove_own_file(bool locked)
 {

@@ -112,7 +112,7 @@ static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *r
 	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, importing->pool, data);
 
 	if (result != CUDA_SUCCESS && o->stale)
-		cl_open_observed(resolved, CL_POOL, 0, result);
+		cl_open_tell_stale(resolved, CL_POOL, 0, result);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!resolved->again)
@@ -120,7 +120,7 @@ static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *r
 	if (cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_added_locked, importing))
 		return result;
 	if (cl_observes()) {
-		cl_open_observed(resolved, CL_POOL, (uint64_t)*dptr, CUDA_SUCCESS);
+		cl_open_tell_stale(resolved, CL_POOL, (uint64_t)*dptr, CUDA_SUCCESS);
 		return result;
 	}
 	cl_open_refuse(resolved, CL_POOL);

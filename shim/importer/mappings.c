@@ -25,7 +25,6 @@ static inline void pool_import_begin_locked(struct cl_mapping *mapping)
 
 	import->own.file_id = 0;
 	import->rests = 0;
-	import->stuck = false;
 	import->phase = CL_IMPORT_NEW;
 }
 

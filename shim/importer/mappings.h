@@ -23,7 +23,7 @@ struct cl_opening {
 	CUdevice device;
 	uint32_t stack;
 	enum cl_sight sight; /* of an unmanaged import: where its exporter's file would be */
-	bool stale; /* CULIMBO_MODE=observe: the driver is asked all the same, and then cl_open_observed() tells of it */
+	bool stale; /* CULIMBO_MODE=observe: the driver is asked all the same, and then cl_open_tell_stale() tells of it */
 };
 
 /* One table for each enum cl_kind.  The key is the device address, or the CUevent. */

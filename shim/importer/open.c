@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening: see open.h. */
+/* Opens handles of other exporters: see open.h. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -124,7 +124,7 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 	cl_unlock(&cl_imports_lock);
 }
 
-static void tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
+void cl_open_tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
 {
 	struct cl_stamp stamp = resolved->stamp;
 	struct cl_about about = { .key = key,
@@ -141,14 +141,9 @@ static void tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, ui
 	cl_happened(cl_observes() ? CL_FINDING_OPENED_AFTER_FREE : CL_FINDING_STALE_REFUSED, &about, stack);
 }
 
-void cl_open_observed(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
-{
-	tell_stale(resolved, kind, key, result);
-}
-
 CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
 {
-	tell_stale(resolved, kind, 0, CUDA_SUCCESS);
+	cl_open_tell_stale(resolved, kind, 0, CUDA_SUCCESS);
 	/* a refused open spoils no stream capture, as one of the driver's does not (measured) */
 	return cl_context_refusal();
 }
@@ -328,7 +323,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	bool there = true, late = false;
 
 	if (__builtin_expect(o->stale, 0)) {
-		cl_open_observed(resolved, kind, key, CUDA_SUCCESS);
+		cl_open_tell_stale(resolved, kind, key, CUDA_SUCCESS);
 		return true;
 	}
 	if (resolved->exporter_gone)

@@ -53,13 +53,13 @@ bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, 
 		      cl_open_added_fn *also, void *data);
 /* Gives the hold back after an open that failed or is refused. */
 void cl_open_give_up(const struct cl_opening *o);
-/* Reports a stale handle, and returns the driver's error for a wrong pointer. */
-CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind);
 /*
- * Under CULIMBO_MODE=observe: reports a stale handle, which the driver has opened as @key, or has refused
- * with @result.
+ * Reports a stale handle: under CULIMBO_MODE=observe as one that the driver has opened as @key, or has refused
+ * with @result; else as one that we refuse.
  */
-__attribute__((cold)) void cl_open_observed(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key,
-					   CUresult result);
+__attribute__((cold)) void cl_open_tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key,
+					     CUresult result);
+/* Reports a stale handle that we refuse, and returns the driver's error for a wrong pointer. */
+CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind);
 
 #endif

@@ -14,6 +14,8 @@
  *    the stream has reached the free, the exporter gets its hold back.  If it was the last counted
  *    free, the driver unmaps the import.  The collector's thread does the rests that are due, and a
  *    free wakes it.  Without that thread each hooked call does them: cl_collector_called().
+ *    A free for which no fence could be made leaves a rest that is never done: its import stays mapped, as
+ *    an own block without a fence (cl_block.unfenced) stays in the limbo.
  *  - While only such rests keep the driver from destroying an imported pool, the program's destroy
  *    gives 0, and the driver destroys it when they are done.
  *  - An import and a free of one pointer are never in the driver together.  Each takes a turn (turns.h).
@@ -92,8 +94,8 @@ static inline bool cl_pool_import_may_be(const struct cl_pool_imports *imports, 
 #define cl_pool_imports_any(ex) cl_pool_imports_any_of(&(ex)->pool_imports)
 /* This process is about to export a block at @address: an import there was unmapped past us. */
 void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address);
-/* The driver has refused to free @dptr, which is nothing of ours: reports it if it was an import. */
-void cl_pool_import_refused(CUdeviceptr dptr);
+/* The program frees @dptr, and no import is open there: reports that if its last import was closed lately. */
+void cl_pool_import_freed_again(CUdeviceptr dptr);
 
 /*
  * This process imports a block of its own, which the driver allows and maps at another address
