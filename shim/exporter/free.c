@@ -70,6 +70,14 @@ static bool not_freed_locked(struct cl_exporter *ex, struct cl_block *block)
 	return orphaned;
 }
 
+/* This thread is back from the driver with a block, which is @orphaned or not: lets go of cl_exports_lock. */
+static void unlock_after_free(struct cl_exporter *ex, bool orphaned)
+{
+	cl_gate_changed_locked();
+	cl_unlock(&cl_exports_lock);
+	cl_collector_watch_holders(ex, orphaned);
+}
+
 /* Ends FREE_NOW: the driver has freed the block, or has refused to. */
 static CUresult freed_now(struct cl_exporter *ex, const struct taken *taken, CUresult result)
 {
@@ -94,9 +102,7 @@ static CUresult freed_now(struct cl_exporter *ex, const struct taken *taken, CUr
 	} else {
 		orphaned = not_freed_locked(ex, block);
 	}
-	cl_gate_changed_locked();
-	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(ex, orphaned);
+	unlock_after_free(ex, orphaned);
 	return result;
 }
 
@@ -129,21 +135,14 @@ static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, C
 	} else {
 		orphaned = not_freed_locked(ex, block);
 	}
-	cl_gate_changed_locked();
-	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(ex, orphaned);
+	unlock_after_free(ex, orphaned);
 	return result;
 }
 
 static void free_failed(struct cl_exporter *ex, struct cl_block *block)
 {
-	bool orphaned;
-
 	cl_lock(&cl_exports_lock);
-	orphaned = not_freed_locked(ex, block);
-	cl_gate_changed_locked();
-	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(ex, orphaned);
+	unlock_after_free(ex, not_freed_locked(ex, block));
 }
 
 /* Puts @block into the limbo, after the wait of a free.  A stream-ordered one has a @fence instead. */
