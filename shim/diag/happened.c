@@ -11,7 +11,8 @@
 #include "shim/diag/trace.h"
 #include "shim/self/self.h"
 
-struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
+/* Makes the finding that stands in our file and in reports; its `when` is 0 if that is now. */
+static struct cl_finding finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
 {
 	struct cl_finding finding = { .kind = kind,
 				      .pid = about->pid,
@@ -190,7 +191,7 @@ static void tell(enum cl_finding_kind kind, const struct cl_about *about)
 
 static void add_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
 {
-	struct cl_finding finding = cl_finding_of(kind, about, stack);
+	struct cl_finding finding = finding_of(kind, about, stack);
 
 	if (cl_finding_is_note(kind))
 		cl_finding_tally_locked(&finding);

@@ -38,7 +38,4 @@ struct cl_about {
 void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 
-/* Makes the finding that stands in our file and in reports; its `when` is 0 if that is now. */
-struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
-
 #endif

@@ -484,8 +484,7 @@ void cl_import_log_opens(uint32_t index, uint64_t opens)
 }
 
 /* ------------------------------------------------------------------- findings */
-/* Returns false if @finding is only counted. */
-static bool add_locked(const struct cl_finding *finding)
+bool cl_finding_add_locked(const struct cl_finding *finding)
 {
 	struct cl_finding *to, copy = *finding;
 	uint32_t kind = finding->kind;
@@ -503,18 +502,6 @@ static bool add_locked(const struct cl_finding *finding)
 	atomic_store_explicit(&to->kind, kind, memory_order_release);
 	count_locked(&parts.findings, 1, &cl_own.header->findings);
 	return true;
-}
-
-void cl_finding_add_locked(const struct cl_finding *finding)
-{
-	add_locked(finding);
-}
-
-void cl_finding_add(const struct cl_finding *finding)
-{
-	cl_lock(&cl_exports_lock);
-	cl_finding_add_locked(finding);
-	cl_unlock(&cl_exports_lock);
 }
 
 /* Notes that have an entry, and where that is.  Private: what the file says may be damaged. */
@@ -537,7 +524,7 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 	if (t == end && !note->times)
 		return;
 	if (t == end && tallies_n < TALLIES) {
-		if (!add_locked(note))
+		if (!cl_finding_add_locked(note))
 			return;
 		tallies_n++;
 		*t = (struct tally){ note->kind, note->stack, note->result, parts.findings.used - 1,

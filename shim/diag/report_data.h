@@ -62,10 +62,9 @@ void cl_import_log_opens(uint32_t index, uint64_t opens);
 
 /*
  * Writes a finding into our file, for cl_happened() (happened.h).  Its `when`, if 0, becomes now.
- * The first CL_FINDINGS are kept, all are counted.
+ * The first CL_FINDINGS are kept, all are counted: returns false if @finding is only counted.
  */
-void cl_finding_add(const struct cl_finding *finding);
-void cl_finding_add_locked(const struct cl_finding *finding);
+bool cl_finding_add_locked(const struct cl_finding *finding);
 /*
  * The same for a note: one of the same place is counted with the first, which gets as much larger.
  * Only so many places have an entry that findings keep room.

@@ -103,7 +103,6 @@ bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_
 				      unsigned int index);
 /* @stays: its exporter has freed it, and waits for this process. */
 void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays);
-void cl_report_add_finding(struct cl_report *report, const struct cl_finding *finding);
 /* Adds all findings of report->view.  @count returns how many there were of a kind. */
 void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const struct cl_view *view,
 									 enum cl_finding_kind kind));

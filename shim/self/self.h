@@ -30,7 +30,6 @@ struct cl_places {
 struct cl_self {
 	struct cl_identity identity;
 	pid_t pid; /* 0: cl_self_prepare() of shim/life.h was not called yet */
-	uint64_t started; /* when it was called, CLOCK_MONOTONIC ns */
 	uid_t user; /* the effective one, at that time */
 	struct cl_places places; /* at that time */
 	_Atomic bool ended; /* the report is written: nothing new is begun */

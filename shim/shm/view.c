@@ -339,20 +339,6 @@ static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl
 				      cl_options.settle.number) == CL_ALIVE;
 }
 
-unsigned int cl_view_holders(const struct cl_view *view, uint32_t record,
-			     struct cl_view_holder *to, unsigned int max)
-{
-	unsigned int n = 0;
-
-	if (record >= cl_view_records(view))
-		return 0;
-	for (unsigned int w = 0; w < CL_WORDS; w++)
-		for (uint64_t bits = word_of(view, w, record); bits; bits &= bits - 1, n++)
-			if (n < max)
-				fill_holder(view, w * 64 + (unsigned int)__builtin_ctzll(bits), &to[n]);
-	return n;
-}
-
 unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,
 				  unsigned int max)
 {

@@ -110,13 +110,10 @@ struct cl_view_holder {
 	uint8_t told;		/* bits of enum cl_told */
 	uint64_t since;		/* when it first opened anything of this exporter, CLOCK_MONOTONIC ns */
 };
-/* Returns how many slots hold @record, and fills in the first @max of them. */
-unsigned int cl_view_holders(const struct cl_view *view, uint32_t record,
-			     struct cl_view_holder *to, unsigned int max);
-
 /*
- * cl_view_holders() in two steps, for a caller that goes through many blocks: which slots hold
- * one (cheap), and who has a slot (asks the kernel).
+ * cl_view_holder_slots() returns how many slots hold @record, and fills in the first @max of them, which is
+ * cheap.  cl_view_slot() says who has a slot, for which it asks the kernel; it returns false if there is no
+ * such slot.
  */
 unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,
 				  unsigned int max);

@@ -346,7 +346,8 @@ static void view_all(struct input *in)
 	struct cl_view view;
 	struct cl_view_process process;
 	struct cl_view_block block;
-	struct cl_view_holder holder[2];
+	struct cl_view_holder holder;
+	uint16_t held_by[1];
 	struct cl_view_import import;
 	struct cl_finding finding;
 	uint32_t some = (uint32_t)eat(in, 2), n;
@@ -365,8 +366,9 @@ static void view_all(struct input *in)
 			view_stack(&view, block.export_stack);
 			view_stack(&view, block.free_stack);
 		}
-	if (cl_view_holders(&view, some % RECORDS, holder, 2))
-		PROMISE(holder[0].slot < CL_SLOTS && is_text(holder[0].name, sizeof holder[0].name));
+	if (cl_view_holder_slots(&view, some % RECORDS, held_by, 1))
+		PROMISE(cl_view_slot(&view, held_by[0], &holder) && holder.slot < CL_SLOTS &&
+			is_text(holder.name, sizeof holder.name));
 	PROMISE(cl_view_imports(&view) <= CL_IMPORTS && cl_view_findings(&view) <= CL_FINDINGS);
 	for (uint32_t i = 0; i < CL_PAGE / sizeof(struct cl_import_entry); i++)
 		if (cl_view_import(&view, i, &import)) {

@@ -302,7 +302,8 @@ static void report(void)
 	struct cl_view view;
 	struct cl_view_process process;
 	struct cl_view_block block;
-	struct cl_view_holder holder[2];
+	struct cl_view_holder holder;
+	uint16_t slot[1];
 	struct cl_view_import open;
 	struct cl_finding finding;
 	struct stat st;
@@ -324,8 +325,8 @@ static void report(void)
 		read_stack(&view, block.export_stack);
 		read_stack(&view, block.free_stack);
 		/* each read asks /proc who lives */
-		if (i == 0 && cl_view_holders(&view, i, holder, 2))
-			must_be_text(holder[0].name, sizeof holder[0].name);
+		if (i == 0 && cl_view_holder_slots(&view, i, slot, 1) && cl_view_slot(&view, slot[0], &holder))
+			must_be_text(holder.name, sizeof holder.name);
 	}
 	progress->step = 8;
 	for (uint32_t i = 0; i < 4; i++) {

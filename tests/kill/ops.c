@@ -228,7 +228,9 @@ static void write_finding(uint32_t serial)
 {
 	struct cl_finding finding = finding_entry(serial);
 
-	cl_finding_add(&finding);
+	cl_lock(&cl_exports_lock);
+	cl_finding_add_locked(&finding);
+	cl_unlock(&cl_exports_lock);
 }
 
 /* A stack of @frames frames; each @way has another path through the last of them. */

@@ -356,7 +356,9 @@ IN_A_CHILD(findings_are_bounded_and_all_counted)
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
 	for (uint32_t i = 0; i < CL_FINDINGS + 10; i++) {
 		finding.key = i;
-		cl_finding_add(&finding);
+		cl_lock(&cl_exports_lock);
+		cl_finding_add_locked(&finding);
+		cl_unlock(&cl_exports_lock);
 	}
 	view = own();
 	CHECK_EQUAL(cl_view_findings(&view), CL_FINDINGS);
