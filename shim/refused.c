@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notes what CUDA refuses to share: see refused.h. */
+/* Writes a note of what CUDA refuses to share or to open: see refused.h. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdint.h>

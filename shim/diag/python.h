@@ -2,9 +2,9 @@
 /*
  * The Python frames of the calling thread: CPython 3.8 to 3.14, without the interpreter's help.
  *
- * Any thread, with or without the GIL, also one that never ran Python, in a signal handler, in a
- * forked child, and while the interpreter ends.  Nothing of Python's is called but one function
- * that reads a thread's own variable; no reference is taken, nothing is allocated or written.
+ * Any thread may call these functions: with or without the GIL, also a thread that never ran Python, in a
+ * signal handler, in a forked child, and while the interpreter ends.  They call no function of Python's but
+ * one that reads a thread's own variable.  They take no reference, allocate nothing and write nothing.
  * python.c says why that is safe.
  */
 #ifndef CL_PYTHON_H
