@@ -64,8 +64,8 @@ enum { CL_REPORT_A_BLOCK = 1, CL_REPORT_AN_IMPORT = 2, CL_REPORT_A_FINDING = 4,
        CL_REPORT_FOUND = 8, /* something should be done about it */
        CL_REPORT_A_NOTE = 16 /* nothing need be done, and each report lists it */ };
 struct cl_report_class_row {
-	const char *name;		 /* JSON */
-	const char *title, *event_title; /* of memory, and of events; event_title NULL: as title */
+	const char *name; /* JSON */
+	const char *title;
 	int what;
 	enum cl_finding_kind kind;
 	const char *happened, *other_happened; /* what happened at the two stacks; NULL: nothing */
