@@ -12,7 +12,7 @@
 enum { FABRIC = 8 };
 
 /* Returns @as, or of a fabric handle the call behind it. */
-static enum cl_noted_call by(enum cl_noted_call as, CUmemAllocationHandleType type)
+static enum cl_call by(enum cl_call as, CUmemAllocationHandleType type)
 {
 	return (unsigned int)type == FABRIC ? as + 1 : as;
 }
@@ -23,7 +23,7 @@ CUresult CUDAAPI cl_hook_cuMemExportToShareableHandle(void *shareable, CUmemGene
 	CUresult result = cl_driver.cuMemExportToShareableHandle(shareable, handle, type, flags);
 
 	if (result == CUDA_SUCCESS) {
-		cl_sharer_note_counted();
+		cl_sharer_remember_counted();
 		cl_descriptor_note(by(CL_CALL_EXPORT, type), handle);
 	}
 	return result;
@@ -35,7 +35,7 @@ CUresult CUDAAPI cl_hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 	CUresult result = cl_driver.cuMemImportFromShareableHandle(handle, shareable, type);
 
 	if (result == CUDA_SUCCESS) {
-		cl_sharer_note_counted();
+		cl_sharer_remember_counted();
 		cl_descriptor_note(by(CL_CALL_IMPORT, type), *handle);
 	}
 	return result;
@@ -47,7 +47,7 @@ CUresult CUDAAPI cl_hook_cuMemPoolExportToShareableHandle(void *shareable, CUmem
 	CUresult result = cl_driver.cuMemPoolExportToShareableHandle(shareable, pool, type, flags);
 
 	if (result == CUDA_SUCCESS) {
-		cl_sharer_note_counted();
+		cl_sharer_remember_counted();
 		cl_descriptor_note(by(CL_CALL_POOL_EXPORT, type), 0);
 	}
 	return result;
@@ -59,7 +59,7 @@ CUresult CUDAAPI cl_hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, 
 	CUresult result = cl_driver.cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
 
 	if (result == CUDA_SUCCESS) {
-		cl_sharer_note_counted();
+		cl_sharer_remember_counted();
 		cl_descriptor_note(by(CL_CALL_POOL_IMPORT, type), 0);
 	}
 	return result;

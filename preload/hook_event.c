@@ -52,12 +52,12 @@ CUresult CUDAAPI cl_hook_cuEventDestroy_v2(CUevent event)
 
 CUresult CUDAAPI cl_hook_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
-	cl_sharer_note();
+	cl_sharer_remember();
 	return cl_event_export(handle, event);
 }
 
 CUresult CUDAAPI cl_hook_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
 {
-	cl_sharer_note();
+	cl_sharer_remember();
 	return cl_event_import(event, handle);
 }

@@ -6,21 +6,21 @@
 
 CUresult CUDAAPI cl_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	cl_sharer_note();
+	cl_sharer_remember();
 	return cl_memory_export(handle, dptr);
 }
 
 CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle handle,
 					    unsigned int flags)
 {
-	cl_sharer_note();
+	cl_sharer_remember();
 	return cl_memory_import(dptr, handle, flags, cl_driver.cuIpcOpenMemHandle);
 }
 
 CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle,
 					       unsigned int flags)
 {
-	cl_sharer_note();
+	cl_sharer_remember();
 	return cl_memory_import(dptr, handle, flags, cl_driver.cuIpcOpenMemHandle_v2);
 }
 
@@ -33,14 +33,14 @@ CUresult CUDAAPI cl_hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 
 CUresult CUDAAPI cl_hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
-	cl_sharer_note();
+	cl_sharer_remember();
 	return cl_pool_pointer_export(data, dptr);
 }
 
 CUresult CUDAAPI cl_hook_cuMemPoolImportPointer(CUdeviceptr *dptr, CUmemoryPool pool,
 						CUmemPoolPtrExportData *data)
 {
-	cl_sharer_note();
+	cl_sharer_remember();
 	return cl_pool_pointer_import(dptr, pool, data);
 }
 

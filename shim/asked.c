@@ -101,11 +101,11 @@ void cl_asked_stats(struct cl_asked_numbers *stats)
 	stats->kept = cl_count_get(limbo_entered);
 	stats->returned = cl_count_get(limbo_released);
 	stats->returned_bytes = cl_count_get(limbo_bytes_released);
-	stats->refused = cl_count_get(found[CL_FOUND_STALE_REFUSED]);
+	stats->refused = cl_count_get(findings[CL_FINDING_STALE_REFUSED]);
 	stats->dead_holders = cl_count_get(dead_holders);
 	stats->short_of_memory = cl_count_get(calls_short);
 	for (unsigned int kind = 0; !cl_finding_is_note(kind); kind++)
-		stats->findings += cl_count_get(found[kind]);
+		stats->findings += cl_count_get(findings[kind]);
 	cl_lock(&cl_imports_lock);
 	cl_imports_each(add_open, stats);
 	cl_lock(&cl_exports_lock);

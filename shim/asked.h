@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program asks of culimbo itself, by culimbo.h.  The contracts stand there.  Any thread,
- * without a lock of ours; no signal handler.
+ * These functions answer what a program asks of culimbo itself.  preload/culimbo.h has their contracts.
+ * Any thread may call them, but no signal handler.  It must hold no lock of ours.
  */
 #ifndef CL_ASKED_H
 #define CL_ASKED_H

@@ -2,7 +2,7 @@
 /* Counts what is shared by descriptors: see by_descriptor.h. */
 #include "shim/by_descriptor.h"
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/door.h"
 #include "shim/driver/driver.h"
 
@@ -102,13 +102,13 @@ void cl_descriptor_mapped(CUmemGenericAllocationHandle handle, size_t size)
 		found->handle = 0;
 		atomic_fetch_sub_explicit(&cl_descriptors_waiting, 1, memory_order_relaxed);
 		if (found->pid == cl_self.pid)
-			cl_happened_locked(CL_FOUND_DESCRIPTOR, &about, stack);
+			cl_happened_locked(CL_FINDING_DESCRIPTOR, &about, stack);
 	}
 	cl_unlock(&cl_exports_lock);
 }
 
 /* --------------------------------------------------------------------- both sides */
-static bool is_of_pool(enum cl_noted_call call)
+static bool is_of_pool(enum cl_call call)
 {
 	return call >= CL_CALL_POOL_EXPORT;
 }
@@ -126,7 +126,7 @@ static uint8_t device_of(CUmemGenericAllocationHandle handle)
 	return (uint8_t)prop.location.id;
 }
 
-void cl_descriptor_note(enum cl_noted_call call, CUmemGenericAllocationHandle handle)
+void cl_descriptor_note(enum cl_call call, CUmemGenericAllocationHandle handle)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	struct cl_about about = { .kind = CL_MEMORY, .call = (uint8_t)call };
@@ -140,7 +140,7 @@ void cl_descriptor_note(enum cl_noted_call call, CUmemGenericAllocationHandle ha
 	if (call == CL_CALL_EXPORT || call == CL_CALL_EXPORT_FABRIC)
 		about.size = size_of(handle);
 	stack = cl_stack_write(true);
-	cl_happened(CL_FOUND_DESCRIPTOR, &about, stack);
+	cl_happened(CL_FINDING_DESCRIPTOR, &about, stack);
 	if (call == CL_CALL_IMPORT || call == CL_CALL_IMPORT_FABRIC)
 		wait_for_map(handle, &about, stack);
 }

@@ -21,7 +21,7 @@
  * The driver has done @call, CL_CALL_EXPORT or a later one: this makes the process one that shares.
  * @handle is the allocation's, and 0 of a pool.
  */
-void cl_descriptor_note(enum cl_noted_call call, CUmemGenericAllocationHandle handle);
+void cl_descriptor_note(enum cl_call call, CUmemGenericAllocationHandle handle);
 
 /* cuMemCreate() has made @handle with a type of handle to share it by.  Also if nothing is shared. */
 void cl_descriptor_created(CUmemGenericAllocationHandle handle, size_t size);

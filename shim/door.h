@@ -9,8 +9,8 @@
  * Functions that only use atomics need none.  cl_memory_free(), cl_memory_free_async() and
  * cl_memory_allocates() first look at such a word, and pass CL_DOOR only if there is more to do.  The
  * pairs of functions in gate.h are uncancelled from one to the other, around the driver's call
- * (cl_cancel_disable()), but for calls beside others, which the end of their thread ends.  cl_process_end() is only uncancelled: a child that has its parent's memory
- * must change nothing when it ends.
+ * (cl_cancel_disable()), but for calls beside others, which the end of their thread ends.  cl_process_end()
+ * is only uncancelled: a child that has its parent's memory must change nothing when it ends.
  */
 #ifndef CL_DOOR_H
 #define CL_DOOR_H

@@ -29,7 +29,7 @@
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/refused.h"
 #include "shim/report/exit.h"
@@ -89,7 +89,7 @@ static void after_fork_in_child(void)
 	cl_virtual_forget();
 	cl_exporter_forget();
 	cl_own_forget();
-	cl_notes_forget();
+	cl_report_data_forget();
 	cl_refused_forget();
 	cl_recent_closes_forget();
 	cl_contexts_forget();
@@ -102,7 +102,7 @@ static void after_fork_in_child(void)
 		cl_lock_reset(fork_locks[i]);
 }
 
-/* Resets a child without fork handlers.  Only once, or it would lose events it has noted since. */
+/* Resets a child without fork handlers.  Only once, or it would lose what it has written since. */
 static void begin_anew(void)
 {
 	if (cl_self.pid)
@@ -132,7 +132,7 @@ static void mark_memory(void)
 /* What exit() was given, for the report: a destructor is not told.  -1: not known. */
 static int exit_status = -1;
 
-static void note_status(int status, void *data)
+static void keep_status(int status, void *data)
 {
 	exit_status = status & 0xff;
 }
@@ -145,19 +145,29 @@ void cl_self_prepare(void)
 	if (!registered) {
 		registered = true;
 		pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-		on_exit(note_status, NULL);
+		on_exit(keep_status, NULL);
 	}
 	if (!cl_self.pid) {
 		cl_self_begin_anew = begin_anew;
 		cl_identity_self(&cl_self.identity);
 		cl_self.user = geteuid();
 		cl_self.places = cl_self_find_places();
-		cl_self.started = cl_now();
 		mark_memory();
 		cl_stderr_remember();
 		cl_self.pid = getpid();
 	}
 	cl_unlock(&start_lock);
+}
+
+/*
+ * Returns true if this process has the file open: gc must leave it alone, because opening and closing
+ * it once more would drop our locks on it.  Wants cl_imports_lock.
+ */
+static bool is_open_here(uint32_t file_id)
+{
+	bool own;
+
+	return cl_peer_has_open(file_id, &own) != NULL;
 }
 
 bool cl_self_start_to_share(void)
@@ -183,7 +193,7 @@ bool cl_self_start_to_share(void)
 		dirfd = cl_self_open_dir(false);
 		/* if several processes start at once, one of them cleans the directory: the others don't wait */
 		if (dirfd >= 0 && !syscall(SYS_flock, dirfd, LOCK_EX | LOCK_NB)) {
-			cl_gc_directory(dirfd, cl_peer_is_open);
+			cl_gc_directory(dirfd, is_open_here);
 			/* close() won't do: a child without fork handlers may have it, too */
 			syscall(SYS_flock, dirfd, LOCK_UN);
 		}
@@ -198,17 +208,6 @@ bool cl_self_start_to_share(void)
 }
 
 /* ------------------------------------------------------------------------ end */
-/*
- * Returns true if this process has the file open: gc must leave it alone, because opening and closing
- * it once more would drop our locks on it.
- */
-static bool is_open_here(uint32_t file_id)
-{
-	bool own;
-
-	return cl_peer_has_open(file_id, &own) != NULL;
-}
-
 /* @locked: the caller holds cl_imports_lock, which is_open_here() needs. */
 static void remove_own_file(bool locked)
 {
@@ -231,7 +230,7 @@ static void remove_own_file(bool locked)
 
 static uint64_t findings;
 
-/* The notes go with our file, and the trace file stays: copies the call stacks into it. */
+/* The report data go with our file, and the trace file stays: copies the call stacks into it. */
 static void copy_stacks_locked(void)
 {
 	uint32_t modules, words;
@@ -240,7 +239,7 @@ static void copy_stacks_locked(void)
 
 	if (!room)
 		return;
-	cl_notes_copy_stacks_locked(room, size, &modules, &words);
+	cl_report_data_copy_stacks_locked(room, size, &modules, &words);
 	cl_trace_has_stacks(modules, words);
 }
 

@@ -105,22 +105,22 @@ static inline int device_of(CUmemoryPool pool, CUdeviceptr address)
 	return (int)(last >> POOL_BITS);
 }
 
-/* Imports what @o has begun, and has @noting's turn.  The caller ends @o and the turn unless the turn is ended. */
+/* Imports what @o has begun, and has @importing's turn.  The caller ends @o and the turn unless the turn is ended. */
 static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
-			       CUmemPoolPtrExportData *data, struct cl_pool_noting *noting)
+			       CUmemPoolPtrExportData *data, struct cl_pool_importing *importing)
 {
-	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, noting->pool, data);
+	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, importing->pool, data);
 
 	if (result != CUDA_SUCCESS && o->stale)
-		cl_open_observed(resolved, CL_POOL, 0, result);
+		cl_open_tell_stale(resolved, CL_POOL, 0, result);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!resolved->again)
-		o->device = device_of(noting->pool, *dptr);
-	if (cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_noted_locked, noting))
+		o->device = device_of(importing->pool, *dptr);
+	if (cl_open_pool_end(o, resolved, (uint64_t)*dptr, cl_pool_import_added_locked, importing))
 		return result;
 	if (cl_observes()) {
-		cl_open_observed(resolved, CL_POOL, (uint64_t)*dptr, CUDA_SUCCESS);
+		cl_open_tell_stale(resolved, CL_POOL, (uint64_t)*dptr, CUDA_SUCCESS);
 		return result;
 	}
 	cl_open_refuse(resolved, CL_POOL);
@@ -140,7 +140,7 @@ static bool begin_own(const struct cl_resolved *resolved)
 CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
-	struct cl_pool_noting noting;
+	struct cl_pool_importing importing;
 	struct cl_resolved resolved;
 	struct cl_pool_form form;
 	uint64_t says = 0, key;
@@ -151,20 +151,20 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
 	cl_pool_copy(&form, data->reserved);
-	if (cl_look_up_pool(&resolved, &form, &noting.turn, &key))
+	if (cl_look_up_pool(&resolved, &form, &importing.turn, &key))
 		/*
 		 * data without a stamp say the size only where drivers that we know write it, and an import
 		 * must not be refused because of a guess
 		 */
 		says = cl_pool_size(form.data);
-	noting.ex = &cl_exporter;
-	noting.pool = pool;
-	noting.own.file_id = 0;
-	noting.noted = false;
+	importing.ex = &cl_exporter;
+	importing.pool = pool;
+	importing.own.file_id = 0;
+	importing.added = false;
 	if (resolved.own && !cl_observes()) {
 		if (!begin_own(&resolved))
 			return CUDA_ERROR_INVALID_VALUE;
-		noting.own = resolved.stamp;
+		importing.own = resolved.stamp;
 		o = (struct cl_opening){ .hold = NULL };
 	} else if (cl_open_begin(&o, &resolved, CL_POOL) != CUDA_SUCCESS) {
 		return CUDA_ERROR_INVALID_VALUE;
@@ -172,16 +172,16 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	result = CUDA_ERROR_NOT_SUPPORTED;
 	/* of one that is open here the size was checked at the first import */
 	if (resolved.again || cl_observes() || !is_too_large(&o, &resolved, says)) {
-		if (!noting.turn.key)
-			cl_turn_begin(&noting.turn, key);
-		result = import_in_turn(&o, &resolved, dptr, (CUmemPoolPtrExportData *)(void *)form.data, &noting);
+		if (!importing.turn.key)
+			cl_turn_begin(&importing.turn, key);
+		result = import_in_turn(&o, &resolved, dptr, (CUmemPoolPtrExportData *)(void *)form.data, &importing);
 	}
-	if (!noting.noted) {
-		cl_turn_end(&noting.turn);
+	if (!importing.added) {
+		cl_turn_end(&importing.turn);
 		cl_open_give_up(&o);
 	}
-	/* the import was not noted, or an earlier one has this stamp: close ours again */
-	if (noting.own.file_id && cl_pool_own_close(&cl_exporter, noting.own))
+	/* the import has no mapping, or an earlier one has this stamp: close ours again */
+	if (importing.own.file_id && cl_pool_own_close(&cl_exporter, importing.own))
 		cl_collector_wake(&cl_exporter);
 	return result;
 }

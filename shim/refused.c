@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notes what CUDA refuses to share: see refused.h. */
+/* Writes a note of what CUDA refuses to share or to open: see refused.h. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/driver/made.h"
 #include "shim/importer/lookup.h"
 #include "shim/importer/mappings.h"
@@ -85,7 +85,7 @@ bool cl_refused_again(CUdeviceptr dptr, CUresult result)
 			continue;
 		same = refusal->about.result == (uint32_t)result;
 		if (same)
-			cl_happened_locked(CL_FOUND_REFUSED, &refusal->about, refusal->stack);
+			cl_happened_locked(CL_FINDING_REFUSED, &refusal->about, refusal->stack);
 		else /* other memory is there now */
 			atomic_store_explicit(&refusal->end, 0, memory_order_relaxed);
 	}
@@ -125,7 +125,7 @@ void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 	about.device = (uint8_t)memory.device;
 	about.made = (uint8_t)memory.made;
 	stack = cl_stack_write(true);
-	cl_happened(CL_FOUND_REFUSED, &about, stack);
+	cl_happened(CL_FINDING_REFUSED, &about, stack);
 	remember(&about, stack);
 }
 
@@ -143,5 +143,5 @@ void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *h
 		about.size = 0;
 	if (cl_driver.cuCtxGetDevice && cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device > 0)
 		about.device = (uint8_t)device;
-	cl_happened(CL_FOUND_REFUSED, &about, cl_stack_write(true));
+	cl_happened(CL_FINDING_REFUSED, &about, cl_stack_write(true));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What CUDA refuses to share or to open is noted: how the memory was made, its size, the call stack,
- * and what would share it.  It is a note, never a finding: libraries ask for handles to see whether
+ * When CUDA refuses to share or to open memory, this process writes a note: how the memory was made, its size,
+ * the call stack, and what would share it.  A note is no misuse: libraries ask for handles to see whether
  * there are any.
  *
  * A library may ask at each message that it sends.  So the memory that was refused last is remembered.

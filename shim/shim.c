@@ -12,7 +12,7 @@
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/event_owner.h"
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/door.h"
 #include "shim/driver/context.h"
 #include "shim/exporter/export.h"
@@ -173,7 +173,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 		if (cl_open_end(&o, &resolved, CL_MEMORY, (uint64_t)*dptr))
 			return result;
 		if (cl_observes()) {
-			cl_open_observed(&resolved, CL_MEMORY, (uint64_t)*dptr, CUDA_SUCCESS);
+			cl_open_tell_stale(&resolved, CL_MEMORY, (uint64_t)*dptr, CUDA_SUCCESS);
 		} else {
 			refusal = cl_open_refuse(&resolved, CL_MEMORY);
 			cl_driver.cuIpcCloseMemHandle(*dptr);
@@ -185,7 +185,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	cl_open_give_up(&o);
 	/* one bug, one finding */
 	if (o.stale)
-		cl_open_observed(&resolved, CL_MEMORY, 0, result);
+		cl_open_tell_stale(&resolved, CL_MEMORY, 0, result);
 	else
 		cl_refused_open(&resolved, &handle, result);
 	return result;
@@ -213,14 +213,14 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 		if (cl_open_end(&o, &resolved, CL_EVENT, (uint64_t)(uintptr_t)*event))
 			return result;
 		if (cl_observes()) {
-			cl_open_observed(&resolved, CL_EVENT, (uint64_t)(uintptr_t)*event, CUDA_SUCCESS);
+			cl_open_tell_stale(&resolved, CL_EVENT, (uint64_t)(uintptr_t)*event, CUDA_SUCCESS);
 		} else {
 			refusal = cl_open_refuse(&resolved, CL_EVENT);
 			cl_driver.cuEventDestroy_v2(*event);
 			result = refusal;
 		}
 	} else if (o.stale) {
-		cl_open_observed(&resolved, CL_EVENT, 0, result);
+		cl_open_tell_stale(&resolved, CL_EVENT, 0, result);
 	}
 	cl_open_give_up(&o);
 	if (result == CUDA_ERROR_INVALID_CONTEXT && cl_open_is_of_namesake(&resolved))
@@ -266,9 +266,9 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
 	if (result != CUDA_ERROR_INVALID_VALUE || !dptr)
 		return result;
 	if (cl_import_find(dptr, &import))
-		cl_happened(CL_FOUND_IMPORT_FREED, &import, cl_stack_write(true));
+		cl_happened(CL_FINDING_IMPORT_FREED, &import, cl_stack_write(true));
 	else
-		cl_pool_import_refused(dptr);
+		cl_pool_import_freed_again(dptr);
 	return result;
 }
 

@@ -227,7 +227,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	if (!o.hold) {
 		result = open(dptr, handle, flags);
 		if (o.stale)
-			cl_open_observed(&resolved, CL_VIRTUAL, result == CUDA_SUCCESS ? *dptr : 0, result);
+			cl_open_tell_stale(&resolved, CL_VIRTUAL, result == CUDA_SUCCESS ? *dptr : 0, result);
 		return result;
 	}
 	result = cl_virtual_map(&resolved, device, &address);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A fingerprint of a driver's handle, or of the export data of a pool's block.  The driver makes
- * these bytes, so nobody searches for two with one fingerprint, and a fast hash will do: NH, of UMAC,
- * with one multiplication for two words.
+ * these bytes, so nobody chooses two that have one fingerprint, and a fast hash is good enough: NH, the
+ * hash of UMAC, which takes one multiplication for two words.
  */
 #ifndef CL_FINGERPRINT_H
 #define CL_FINGERPRINT_H

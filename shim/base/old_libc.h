@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What older C libraries lack.  A library that is built for them (glibc 2.17 on, such as that of the
- * wheel) uses the C library's own function where it meets one that has it, and else what stands here.
- * A build for a newer one calls the C library alone.
+ * Functions that older C libraries lack.  If culimbo is built for those (glibc 2.17 on, as for the wheel),
+ * it uses the function of the C library that it finds when it runs, or if that has none the one that stands
+ * here.  If it is built for a newer C library, it calls that alone.
  *
- * As the functions of pthread(7) that they stand for, these wait until a time of CLOCK_MONOTONIC.
+ * The functions here that stand for those of pthread(7) wait until a time of CLOCK_MONOTONIC, as those do.
  */
 #ifndef CL_OLD_LIBC_H
 #define CL_OLD_LIBC_H

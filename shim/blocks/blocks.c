@@ -9,7 +9,7 @@
 #include "shim/blocks/blocks.h"
 #include "shim/base/fingerprint.h"
 #include "shim/base/log.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/self/self.h"
 
 /* -------------------------------------------------------------- found by key */

@@ -12,7 +12,7 @@
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/own_pools.h"
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/driver/context.h"
 #include "shim/driver/devices.h"
 #include "shim/driver/driver.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools of this process: see own_pools.h. */
+/* The memory pools of which this process has exported blocks: see own_pools.h. */
 #include <stdlib.h>
 
 #include "shim/blocks/own_pools.h"

@@ -12,8 +12,9 @@
  * freed blocks goes back to the device at once, if nobody has imported from the pool: the trim of one
  * that was imported from has ended its process (measured, fact 31), and bare gives little back there.
  *
- * A pool that another process has shared with this one is here when the program has destroyed it while
- * frees of its imports are kept back: it waits for these as an own one waits for its blocks.
+ * A pool that another process has shared with this one is on these lists from the time when the program
+ * destroys it while frees of its imports are kept back.  It waits for these frees as a pool of this process
+ * waits for its blocks.
  *
  * All of it is under cl_exports_lock, which the caller holds, and nothing makes a CUDA call.
  */

@@ -8,9 +8,10 @@
  *    it returns at once, even if somebody else has its socket open.
  *  - A descriptor is given to the caller only from the process that has made the exporter's file, as far
  *    as the kernel can tell: the same effective user, and the pid of the file or, from another PID
- *    namespace, of who has its lock.  A process that this one cannot see is known by its user alone.
- *  - Of what comes, sizes, counts and order are checked before any of it is used.  Whatever
- *    descriptors came are closed, close-on-exec from the start, and never more than one batch.
+ *    namespace, of the process that has its lock.  A process that this one cannot see is known by its user alone.
+ *  - The sizes, counts and order in an answer are checked before any of it is used.  If it fails a check,
+ *    the descriptors that came with it are closed.  A descriptor is close-on-exec from the start, and no
+ *    more than one batch is received at a time.
  */
 #ifndef CL_SERVE_ASK_H
 #define CL_SERVE_ASK_H

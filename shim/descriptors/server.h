@@ -13,10 +13,10 @@
  *    CL_SERVE_IDLE, or for CL_SERVE_CROWDED while all CL_SERVE_CLIENTS places are taken, loses its
  *    place.  Memory is one session, of a fixed size.
  *  - The thread has no lock of ours when it waits, for a peer or for the driver.  The callback alone takes
- *    one, to read and write tables, which nobody holds in the driver.  So the thread works while the
- *    program's threads are busy, and nobody waits for a peer under a lock.
- *  - Without descriptors the peer gets that error, and the service goes on.  Without a thread,
- *    memory or room for the socket cl_server_need() returns why, and leaves nothing behind.
+ *    a lock, to read and write tables, and no thread holds that lock while it is in the driver.  So the
+ *    thread works while the program's threads are busy, and no thread waits for a peer under a lock.
+ *  - If the process has no descriptor left, the peer gets that error, and the service goes on.  Without a
+ *    thread, memory or room for the socket cl_server_need() returns why, and leaves nothing behind.
  *  - A descriptor that the program has closed is not used again: see socket.h.  When the listening
  *    one has gone, or the socket's name, the session ends and the next need begins another.
  *  - All descriptors are close-on-exec.  A forked child has no service, and neither answers nor

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both sides of the descriptor service need of sockets.  No state.  Any thread.
+ * Functions on sockets and descriptors for both sides of the descriptor service.  They have no state, and
+ * any thread may call them.
  *
  * A program may close our descriptors and reuse their numbers.  So each is kept with its inode, and
- * whoever uses it asks first whether it is still ours.
+ * before it is used its inode tells whether it is still ours.
  */
 #ifndef CL_SERVE_SOCKET_H
 #define CL_SERVE_SOCKET_H

@@ -7,11 +7,12 @@
 #include "shim/base/options.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/note_words.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/trace.h"
 #include "shim/self/self.h"
 
-struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
+/* Makes the finding that stands in our file and in reports; its `when` is 0 if that is now. */
+static struct cl_finding finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
 {
 	struct cl_finding finding = { .kind = kind,
 				      .pid = about->pid,
@@ -43,10 +44,10 @@ struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about
 
 static void trace(enum cl_finding_kind kind, const struct cl_about *about)
 {
-	if (kind == CL_FOUND_STALE_REFUSED)
+	if (kind == CL_FINDING_STALE_REFUSED)
 		cl_trace(CL_TRACE_STALE, .file_id = about->file_id, .record = about->record,
 			 .generation = about->generation);
-	if (kind == CL_FOUND_HOLD_RECLAIMED)
+	if (kind == CL_FINDING_HOLD_RECLAIMED)
 		cl_trace(CL_TRACE_RECLAIMED, .kind = about->kind, .key = about->key, .size = about->size,
 			 .file_id = about->file_id, .record = about->record, .pid = about->pid);
 }
@@ -104,7 +105,7 @@ static void log_refused(const struct cl_about *about)
 
 static void log_descriptor(const struct cl_about *about)
 {
-	if (cl_noted_is_fabric(about->call))
+	if (cl_call_is_by_fabric(about->call))
 		cl_log_once(CL_LOG_INFO,
 			    "this process shares memory by fabric handles, which culimbo does not cover. It "
 			    "only counts them: a block that is freed too early is not kept");
@@ -127,53 +128,53 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 	const char *what = about->kind == CL_EVENT ? "event" : "block";
 
 	switch (kind) {
-	case CL_FOUND_FREED_TWICE:
+	case CL_FINDING_FREED_TWICE:
 		cl_log(CL_LOG_INFO, "block %#llx was freed twice", key);
 		break;
-	case CL_FOUND_EXPORTED_AFTER_FREE:
+	case CL_FINDING_EXPORTED_AFTER_FREE:
 		cl_log(CL_LOG_INFO, "%s %#llx was exported after it was freed", what, key);
 		break;
-	case CL_FOUND_IMPORT_FREED:
+	case CL_FINDING_IMPORT_FREED:
 		cl_log(CL_LOG_INFO, "import %#llx was freed instead of closed; it stays mapped", key);
 		break;
-	case CL_FOUND_CLOSED_TWICE:
+	case CL_FINDING_CLOSED_TWICE:
 		cl_log(CL_LOG_INFO, "import %#llx was closed once more than it was opened", key);
 		break;
-	case CL_FOUND_STALE_REFUSED:
+	case CL_FINDING_STALE_REFUSED:
 		log_stale_refused(about);
 		break;
-	case CL_FOUND_EVENT_DESTROYED_TWICE:
+	case CL_FINDING_EVENT_DESTROYED_TWICE:
 		cl_log(CL_LOG_INFO, "event %#llx was destroyed twice", key);
 		break;
-	case CL_FOUND_EVENT_FORCED_OUT:
+	case CL_FINDING_EVENT_FORCED_OUT:
 		cl_log_once(CL_LOG_INFO,
 			    "more than %llu destroyed events (CULIMBO_MAX_EVENTS) wait for their importers: "
 			    "the oldest go back to the driver now",
 			    (unsigned long long)cl_options.max_events.number);
 		break;
-	case CL_FOUND_HELD_FORCED_OUT:
+	case CL_FINDING_HELD_FORCED_OUT:
 		log_held_forced_out(about);
 		break;
-	case CL_FOUND_HOLD_RECLAIMED:
+	case CL_FINDING_HOLD_RECLAIMED:
 		cl_log(CL_LOG_DEBUG, "process %u (%.16s) died holding block %#llx of %llu bytes", about->pid,
 		       about->name, key, (unsigned long long)about->size);
 		break;
-	case CL_FOUND_FREED_WHILE_MAPPED:
+	case CL_FINDING_FREED_WHILE_MAPPED:
 		cl_log(CL_LOG_INFO,
 		       "block %#llx of %llu bytes was freed while process %u (%.16s) had it open, and stayed mapped for %llu us",
 		       key, (unsigned long long)about->size, about->pid, about->name,
 		       about->until > about->at ? (unsigned long long)(about->until - about->at) / 1000 : 0);
 		break;
-	case CL_FOUND_OPENED_AFTER_FREE:
+	case CL_FINDING_OPENED_AFTER_FREE:
 		log_opened_after_free(about);
 		break;
-	case CL_FOUND_REFUSED:
+	case CL_FINDING_REFUSED:
 		log_refused(about);
 		break;
-	case CL_FOUND_DESCRIPTOR:
+	case CL_FINDING_DESCRIPTOR:
 		log_descriptor(about);
 		break;
-	case CL_FOUND_NOTHING:
+	case CL_FINDING_NONE:
 	case CL_FINDING_KINDS:
 		break;
 	}
@@ -183,14 +184,14 @@ static void tell(enum cl_finding_kind kind, const struct cl_about *about)
 {
 	if (about->more)
 		return;
-	cl_count(found[kind]);
+	cl_count(findings[kind]);
 	trace(kind, about);
 	log_it(kind, about);
 }
 
 static void add_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
 {
-	struct cl_finding finding = cl_finding_of(kind, about, stack);
+	struct cl_finding finding = finding_of(kind, about, stack);
 
 	if (cl_finding_is_note(kind))
 		cl_finding_tally_locked(&finding);

@@ -22,7 +22,7 @@ struct cl_about {
 	uint32_t file_id, record, generation;
 	uint32_t pid;	 /* of the other process */
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */
-	uint8_t made, call;	 /* of a note: enum cl_made, enum cl_noted_call */
+	uint8_t made, call;	 /* of a note: enum cl_made, enum cl_call */
 	uint32_t result;	 /* of a refusal: the driver's CUresult */
 	bool more;		 /* of a note: it is counted already, and `size` bytes are added to it */
 	bool told;	 /* of a hold that was taken back: its process has told of it */
@@ -37,8 +37,5 @@ struct cl_about {
  */
 void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
-
-/* Makes the finding that stands in our file and in reports; its `when` is 0 if that is now. */
-struct cl_finding cl_finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 
 #endif

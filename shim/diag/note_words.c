@@ -46,9 +46,9 @@ const char *cl_made_key(unsigned int made)
 	return made_as[made < CL_MADE_KINDS ? made : CL_MADE_UNKNOWN].key;
 }
 
-const char *cl_noted_call_name(unsigned int call)
+const char *cl_call_name(unsigned int call)
 {
-	static const char *const names[CL_NOTED_CALLS] = {
+	static const char *const names[CL_CALLS] = {
 		[CL_CALL_GET_HANDLE] = "cuIpcGetMemHandle",
 		[CL_CALL_OPEN_HANDLE] = "cuIpcOpenMemHandle",
 		[CL_CALL_EXPORT] = "cuMemExportToShareableHandle",
@@ -61,7 +61,7 @@ const char *cl_noted_call_name(unsigned int call)
 		[CL_CALL_POOL_IMPORT_FABRIC] = "cuMemPoolImportFromShareableHandle",
 	};
 
-	return call < CL_NOTED_CALLS ? names[call] : "";
+	return call < CL_CALLS ? names[call] : "";
 }
 
 static const char *open_hint(uint32_t result)
@@ -86,8 +86,8 @@ const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result)
 {
 	if (call == CL_CALL_OPEN_HANDLE)
 		return open_hint(result);
-	if (cl_noted_is_shared(call))
-		return cl_noted_is_fabric(call) ?
+	if (cl_call_is_by_descriptor(call))
+		return cl_call_is_by_fabric(call) ?
 			       "fabric handles are not covered: free what they share only when every importer is done with it" :
 		       made == CL_MADE_POOL ?
 			       "nothing to do: the pool is shared, and no block of it by this alone" :

@@ -11,8 +11,8 @@
 /* For people, as "virtual memory"; and for JSON, as "virtual".  @made is an enum cl_made. */
 const char *cl_made_words(unsigned int made);
 const char *cl_made_key(unsigned int made);
-/* Returns the name of the driver call @call, an enum cl_noted_call. */
-const char *cl_noted_call_name(unsigned int call);
+/* Returns the name of the driver call @call, an enum cl_call. */
+const char *cl_call_name(unsigned int call);
 /* Says what would share memory whose @call the driver refused with @result. */
 const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result);
 

@@ -17,12 +17,11 @@
  * structures are what we think they are.  What was read is believed only if it says itself what it
  * is: each code object, text and table has a pointer to its type.
  *
- * The functions that are called read a variable each.  PyGILState_GetThisThreadState() reads a
- * pthread key.  In 3.8 to
- * 3.11 it names the state with which this thread entered the main interpreter, also while the
- * thread runs another one (a subinterpreter).  Those versions then say so: PyGILState_Check() is
- * true in every thread.  If it is true, and the state is not the one that has the GIL, nothing is
- * read.
+ * Each of Python's functions that are called here reads one variable.  PyGILState_GetThisThreadState()
+ * reads a pthread key.  In 3.8 to 3.11 that is the state with which this thread entered the main
+ * interpreter, also while the thread runs another one (a subinterpreter).  Those versions tell that there
+ * are several: PyGILState_Check() is then true in every thread.  So if it is true, and the state is not the
+ * one that has the GIL, nothing is read.
  *
  * A free-threaded build counts instructions in a copy for each thread: it is not read.
  */

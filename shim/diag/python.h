@@ -2,9 +2,9 @@
 /*
  * The Python frames of the calling thread: CPython 3.8 to 3.14, without the interpreter's help.
  *
- * Any thread, with or without the GIL, also one that never ran Python, in a signal handler, in a
- * forked child, and while the interpreter ends.  Nothing of Python's is called but one function
- * that reads a thread's own variable; no reference is taken, nothing is allocated or written.
+ * Any thread may call these functions: with or without the GIL, also a thread that never ran Python, in a
+ * signal handler, in a forked child, and while the interpreter ends.  They call no function of Python's but
+ * one that reads a thread's own variable.  They take no reference, allocate nothing and write nothing.
  * python.c says why that is safe.
  */
 #ifndef CL_PYTHON_H
@@ -30,7 +30,7 @@ static inline bool cl_python_is_there(void)
  */
 void cl_python_look(void);
 
-/* Where one frame stands: its code object, and the instruction as its version notes it. */
+/* Where one frame stands: its code object, and the instruction as its version tells it. */
 struct cl_python_place {
 	uint64_t code, at;
 };
@@ -54,7 +54,7 @@ struct cl_python_name {
 /* Reads the name of a place that this thread has just read.  Returns false if it can't be read. */
 bool cl_python_name(const struct cl_python_place *place, struct cl_python_name *name);
 
-/* Of notes.c, which writes the names: nanoseconds that all reads of a process may take; then stacks say "not read". */
+/* Of report_data.c, which writes the names: nanoseconds that all reads of a process may take; then stacks say "not read". */
 extern uint64_t cl_python_limit;
 
 #endif

@@ -192,7 +192,7 @@ struct modules {
 	unsigned int skip, max, n;
 };
 
-static int note_module(struct dl_phdr_info *object, size_t size, void *data)
+static int collect_module(struct dl_phdr_info *object, size_t size, void *data)
 {
 	struct modules *modules = data;
 	struct cl_module *module = &modules->to[modules->n];
@@ -223,6 +223,6 @@ unsigned int cl_stack_modules(const struct cl_stack *stack, unsigned int skip,
 {
 	struct modules modules = { stack, to, skip, max, 0 };
 
-	dl_iterate_phdr(note_module, &modules);
+	dl_iterate_phdr(collect_module, &modules);
 	return modules.n;
 }

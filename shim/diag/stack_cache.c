@@ -39,7 +39,7 @@
 
 #include "shim/diag/stack_cache.h"
 
-/* Names of stacks (notes.c) from an earlier epoch are those of the process that forked this one. */
+/* Names of stacks (report_data.c) from an earlier epoch are those of the process that forked this one. */
 static _Atomic uint32_t epoch;
 
 void cl_stack_forget_names(void)
@@ -198,7 +198,7 @@ bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl
 }
 
 /* ------------------------------------------------------------------------ a walk */
-static void note_word(struct cl_cached_stack *entry, uint64_t at, uint64_t value, bool wanted)
+static void keep_word(struct cl_cached_stack *entry, uint64_t at, uint64_t value, bool wanted)
 {
 	uint64_t up = at - entry->base;
 
@@ -233,14 +233,14 @@ static void find_frame_pointer(struct cl_cached_stack *entry, uint64_t at, uint6
 }
 
 /* If the frame that ends @at begins at its frame pointer, that must be the same next time, too. */
-static void note_frame_pointer(struct cl_cached_stack *entry, uint64_t at)
+static void keep_frame_pointer(struct cl_cached_stack *entry, uint64_t at)
 {
 	if (entry->frame_pointer <= entry->last || entry->frame_pointer >= at)
 		return; /* the register is used for something else */
 	if (!entry->frame_pointer_at)
 		entry->broken = true;
 	else
-		note_word(entry, entry->frame_pointer_at, entry->frame_pointer, false);
+		keep_word(entry, entry->frame_pointer_at, entry->frame_pointer, false);
 }
 
 void cl_stack_cache_frame(struct cl_cached_stack *entry, struct _Unwind_Context *context, bool wanted)
@@ -257,7 +257,7 @@ void cl_stack_cache_frame(struct cl_cached_stack *entry, struct _Unwind_Context 
 		return;
 	}
 	if (entry->n)
-		note_frame_pointer(entry, at);
+		keep_frame_pointer(entry, at);
 	/*
 	 * _Unwind_GetGR() can be asked for this register, whose value lies on the stack as the
 	 * address does
@@ -265,7 +265,7 @@ void cl_stack_cache_frame(struct cl_cached_stack *entry, struct _Unwind_Context 
 	if (address)
 		find_frame_pointer(entry, at, _Unwind_GetGR(context, FRAME_POINTER));
 	if (!entry->broken)
-		note_word(entry, at, address, wanted);
+		keep_word(entry, at, address, wanted);
 	entry->last = at;
 }
 

@@ -33,7 +33,7 @@ void cl_trace_write(struct cl_trace_event *e) __attribute__((cold));
 void cl_trace_end(void);
 /*
  * The room that the file has for call stacks, *size bytes; NULL: there is no file.  The second says
- * how much was written there (cl_notes_copy_stacks_locked()).  The process calls them once, at its end.
+ * how much was written there (cl_report_data_copy_stacks_locked()).  The process calls them once, at its end.
  */
 char *cl_trace_room_for_stacks(uint64_t *size);
 void cl_trace_has_stacks(uint32_t modules, uint32_t words);

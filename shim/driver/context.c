@@ -184,7 +184,7 @@ static bool meet(const struct cl_context_name *name)
 	if (begun == UINT64_MAX ||
 	    (is.device < 0 && cl_driver.cuCtxGetDevice(&is.device) != CUDA_SUCCESS))
 		return true;
-	/* what is not primary may be a green context without a note */
+	/* what is not primary may be a green context that green.c does not know */
 	if (!name->primary && !ask_for_primary(is.device, &primary))
 		return true;
 	is.primary = primary == is.handle;

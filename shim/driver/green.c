@@ -7,47 +7,47 @@
 #include "shim/driver/green.h"
 #include "shim/self/self.h"
 
-/* One note for each handle that the program has got.  There are few. */
-struct note {
+/* An entry for each handle that the program has got.  There are few. */
+struct green {
 	struct cl_node node;
 	CUgreenCtx green;
 	CUcontext ctx;	 /* the green context as a CUcontext; NULL: not known */
 	CUcontext whole; /* the primary context that it is part of; NULL: not known */
 	CUdevice device; /* -1: not known */
-	uint64_t number; /* tells two notes of the same handle apart */
+	uint64_t number; /* tells two greens of the same handle apart */
 };
-static struct cl_list notes; /* the newest first */
+static struct cl_list greens; /* the newest first */
 static uint64_t made;
 /* Last in rank: no other lock is taken, and no CUDA call is made, while it is held. */
 static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_GREEN);
 
 _Atomic uint32_t cl_green_known;
 
-static struct note *note_new_locked(const struct note *as)
+static struct green *green_new_locked(const struct green *as)
 {
-	struct note *note = malloc(sizeof *note);
+	struct green *entry = malloc(sizeof *entry);
 
-	if (!note) {
+	if (!entry) {
 		atomic_fetch_or_explicit(&cl_green_known, CL_GREEN_INCOMPLETE, memory_order_relaxed);
 		return NULL;
 	}
-	*note = *as;
-	cl_list_add_front(&notes, &note->node);
+	*entry = *as;
+	cl_list_add_front(&greens, &entry->node);
 	atomic_fetch_add_explicit(&cl_green_known, 1, memory_order_relaxed);
-	return note;
+	return entry;
 }
 
-/* Drops the notes of @ctx; if that is NULL, those of @green with @number (0: with any). */
+/* Drops the greens of @ctx; if that is NULL, those of @green with @number (0: with any). */
 static void drop_locked(CUgreenCtx green, uint64_t number, CUcontext ctx)
 {
-	struct note *note, *next;
+	struct green *entry, *next;
 
-	CL_LIST_EACH_REMOVING (note, next, &notes, struct note, node) {
-		if (ctx ? note->ctx != ctx :
-			  note->green != green || (number && note->number != number))
+	CL_LIST_EACH_REMOVING (entry, next, &greens, struct green, node) {
+		if (ctx ? entry->ctx != ctx :
+			  entry->green != green || (number && entry->number != number))
 			continue;
-		cl_list_remove(&notes, &note->node);
-		free(note);
+		cl_list_remove(&greens, &entry->node);
+		free(entry);
 		atomic_fetch_sub_explicit(&cl_green_known, 1, memory_order_relaxed);
 	}
 }
@@ -70,69 +70,69 @@ static CUcontext whole_of(CUdevice device)
 void cl_green_created(CUgreenCtx green, CUdevice device)
 {
 	CL_GUARD(ours);
-	struct note note = { .green = green, .device = device, .whole = whole_of(device) };
+	struct green entry = { .green = green, .device = device, .whole = whole_of(device) };
 
 	/* asked now: the program may also get it without a hook, by cuStreamGetCtx() */
 	if (!cl_driver.cuCtxFromGreenCtx ||
-	    cl_driver.cuCtxFromGreenCtx(&note.ctx, green) != CUDA_SUCCESS)
-		note.ctx = NULL;
+	    cl_driver.cuCtxFromGreenCtx(&entry.ctx, green) != CUDA_SUCCESS)
+		entry.ctx = NULL;
 	cl_lock(&lock);
-	note.number = ++made;
+	entry.number = ++made;
 	/* drop an older context that had these handles and whose end we did not see */
 	drop_locked(green, 0, NULL);
-	if (note.ctx)
-		drop_locked(NULL, 0, note.ctx);
-	note_new_locked(&note);
+	if (entry.ctx)
+		drop_locked(NULL, 0, entry.ctx);
+	green_new_locked(&entry);
 	cl_unlock(&lock);
 }
 
 void cl_green_converted(CUcontext ctx, CUgreenCtx green)
 {
 	CL_GUARD(ours);
-	struct note as = { .green = green, .device = -1 }, *note;
+	struct green as = { .green = green, .device = -1 }, *entry;
 	bool known;
 
 	cl_lock(&lock);
-	CL_LIST_EACH (note, &notes, struct note, node)
-		if (note->green == green)
+	CL_LIST_EACH (entry, &greens, struct green, node)
+		if (entry->green == green)
 			break;
-	if (note)
-		as = *note;
+	if (entry)
+		as = *entry;
 	else
 		as.number = ++made;
-	known = note && note->ctx == ctx;
-	if (note && !note->ctx) {
+	known = entry && entry->ctx == ctx;
+	if (entry && !entry->ctx) {
 		drop_locked(NULL, 0, ctx);
-		note->ctx = ctx;
+		entry->ctx = ctx;
 	} else if (!known) {
 		drop_locked(NULL, 0, ctx);
 		as.ctx = ctx;
-		note_new_locked(&as);
+		green_new_locked(&as);
 	}
 	cl_unlock(&lock);
 }
 
 bool cl_green_find(CUcontext *ctx)
 {
-	const struct note *note;
+	const struct green *entry;
 
-	if (!*ctx) /* would match a note whose .ctx is not known */
+	if (!*ctx) /* would match a entry whose .ctx is not known */
 		return false;
 	cl_lock(&lock);
-	CL_LIST_EACH (note, &notes, const struct note, node)
-		if (note->ctx == *ctx)
+	CL_LIST_EACH (entry, &greens, const struct green, node)
+		if (entry->ctx == *ctx)
 			break;
-	if (note)
-		*ctx = note->whole;
+	if (entry)
+		*ctx = entry->whole;
 	cl_unlock(&lock);
-	return note != NULL;
+	return entry != NULL;
 }
 
 struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 {
 	CL_GUARD(ours);
 	struct cl_green_end end = { .device = -1, .green = green };
-	const struct note *note;
+	const struct green *entry;
 	struct timespec until;
 
 	if (!atomic_load_explicit(&cl_green_known, memory_order_relaxed))
@@ -144,10 +144,10 @@ struct cl_green_end cl_green_end_begin(CUgreenCtx green)
 	until = cl_after(CL_END_WAIT);
 	if (!cl_lock_until(&lock, &until))
 		return end;
-	CL_LIST_EACH (note, &notes, const struct note, node)
-		if (note->green == green) {
-			end.device = note->device;
-			end.number = note->number;
+	CL_LIST_EACH (entry, &greens, const struct green, node)
+		if (entry->green == green) {
+			end.device = entry->device;
+			end.number = entry->number;
 			break;
 		}
 	cl_unlock(&lock);
@@ -167,7 +167,7 @@ void cl_green_end_done(const struct cl_green_end *end, bool gone)
 
 void cl_green_forget(void)
 {
-	notes = (struct cl_list){ 0 }; /* their memory is leaked: see cl_exporter_begin() */
+	greens = (struct cl_list){ 0 }; /* their memory is leaked: see cl_exporter_begin() */
 	atomic_store_explicit(&cl_green_known, 0, memory_order_relaxed);
 	cl_lock_reset(&lock);
 }

@@ -8,7 +8,7 @@
  * process's heap (all measured, doc/measurements.md).  What must hold: our objects
  * are of primary contexts, never of green ones, so we never make a green
  * one current.  The driver doesn't say whether a handle is of a green context.
- * So the hooks make a note of each one that the program gets, also before the process shares.
+ * So the hooks remember each one that the program gets, also before the process shares.
  *
  * Any thread.  The functions take a lock of their own.
  */
@@ -20,17 +20,17 @@
 #include <stdint.h>
 #include "shim/driver/driver.h"
 
-/* How many notes there are, plus CL_GREEN_INCOMPLETE once memory for one was missing. */
+/* How many entries there are, plus CL_GREEN_INCOMPLETE once memory for one was missing. */
 extern _Atomic uint32_t cl_green_known;
 enum { CL_GREEN_INCOMPLETE = 1u << 31 };
 
-/* Returns true if a green context may lack a note: any context but a primary one may be it. */
+/* Returns true if a green context may lack an entry: any context but a primary one may be it. */
 static inline bool cl_green_unsure(void)
 {
 	return atomic_load_explicit(&cl_green_known, memory_order_relaxed) & CL_GREEN_INCOMPLETE;
 }
 
-/* Returns true if any context may be green.  Relaxed: a thread gets a green one after its note. */
+/* Returns true if any context may be green.  Relaxed: a thread gets a green one after it is entered. */
 static inline bool cl_green_any(void)
 {
 	return atomic_load_explicit(&cl_green_known, memory_order_relaxed);
@@ -52,7 +52,7 @@ void cl_green_converted(CUcontext ctx, CUgreenCtx green);
 /* The hook calls begin() before and done() after the call that destroys @green. */
 struct cl_green_end {
 	CUdevice device; /* -1: not known */
-	uint64_t number; /* of the note: before done() a new green context may get the handle */
+	uint64_t number; /* of the entry: before done() a new green context may get the handle */
 	CUgreenCtx green;
 };
 struct cl_green_end cl_green_end_begin(CUgreenCtx green);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* These functions say how memory was made: they read the driver's pointer attributes.  Any thread. */
+/*
+ * These functions say how memory was made: they read the driver's pointer attributes.  Any thread may call
+ * them.
+ */
 #ifndef CL_MADE_H
 #define CL_MADE_H
 

@@ -7,7 +7,7 @@
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/blocks.h"
 #include "shim/blocks/event_owner.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/driver/devices.h"
@@ -137,7 +137,7 @@ CUresult cl_export_publish_locked(struct cl_exporter *ex, void *handle, struct c
 
 void cl_export_tell_after_free(const struct cl_about *misused)
 {
-	cl_happened(CL_FOUND_EXPORTED_AFTER_FREE, misused, cl_stack_write(false));
+	cl_happened(CL_FINDING_EXPORTED_AFTER_FREE, misused, cl_stack_write(false));
 }
 
 /* Asks the driver about the block that @dptr lies in.  Returns false if it knows none. */

@@ -70,6 +70,14 @@ static bool not_freed_locked(struct cl_exporter *ex, struct cl_block *block)
 	return orphaned;
 }
 
+/* This thread is back from the driver with a block, which is @orphaned or not: lets go of cl_exports_lock. */
+static void unlock_after_free(struct cl_exporter *ex, bool orphaned)
+{
+	cl_gate_changed_locked();
+	cl_unlock(&cl_exports_lock);
+	cl_collector_watch_holders(ex, orphaned);
+}
+
 /* Ends FREE_NOW: the driver has freed the block, or has refused to. */
 static CUresult freed_now(struct cl_exporter *ex, const struct taken *taken, CUresult result)
 {
@@ -94,9 +102,7 @@ static CUresult freed_now(struct cl_exporter *ex, const struct taken *taken, CUr
 	} else {
 		orphaned = not_freed_locked(ex, block);
 	}
-	cl_gate_changed_locked();
-	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(ex, orphaned);
+	unlock_after_free(ex, orphaned);
 	return result;
 }
 
@@ -109,7 +115,7 @@ static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, C
 {
 	uint32_t stack = 0, record = block->record;
 	bool tracked = record != CL_NO_RECORD, orphaned;
-	struct cl_still_note *still = NULL;
+	struct cl_still_entry *still = NULL;
 
 	if (result == CUDA_SUCCESS && tracked) {
 		stack = cl_stack_write(false);
@@ -129,28 +135,21 @@ static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, C
 	} else {
 		orphaned = not_freed_locked(ex, block);
 	}
-	cl_gate_changed_locked();
-	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(ex, orphaned);
+	unlock_after_free(ex, orphaned);
 	return result;
 }
 
 static void free_failed(struct cl_exporter *ex, struct cl_block *block)
 {
-	bool orphaned;
-
 	cl_lock(&cl_exports_lock);
-	orphaned = not_freed_locked(ex, block);
-	cl_gate_changed_locked();
-	cl_unlock(&cl_exports_lock);
-	cl_collector_watch_holders(ex, orphaned);
+	unlock_after_free(ex, not_freed_locked(ex, block));
 }
 
 /* Puts @block into the limbo, after the wait of a free.  A stream-ordered one has a @fence instead. */
 static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_stack_write(false);
-	struct cl_still_note *still = NULL;
+	struct cl_still_entry *still = NULL;
 	uint64_t look = UINT64_MAX;
 	bool orphaned = false, over = false, detached;
 
@@ -217,7 +216,7 @@ static CUresult refused(CUresult result)
 
 static void freed_again(const struct cl_about *again)
 {
-	cl_happened(again->kind == CL_EVENT ? CL_FOUND_EVENT_DESTROYED_TWICE : CL_FOUND_FREED_TWICE, again,
+	cl_happened(again->kind == CL_EVENT ? CL_FINDING_EVENT_DESTROYED_TWICE : CL_FINDING_FREED_TWICE, again,
 		    cl_stack_write(false));
 }
 

@@ -4,7 +4,7 @@
 
 #include "shim/limbo/exporter.h"
 #include "shim/blocks/blocks.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/driver/devices.h"

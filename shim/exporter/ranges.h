@@ -4,8 +4,8 @@
  * allocation (cuMemCreate) is mapped where.  Only under CULIMBO_SHARE=all; what was made past our
  * hooks is not known, and not shared.
  *
- * What must hold: what is taken out of the tables before the driver's call is what the driver may give
- * to another thread after it.  What is entered is entered after the driver's call.
+ * What must hold: an address or an allocation leaves the tables before the driver's call that ends it, since
+ * the driver may give it to another thread after that.  A new one is entered after the driver's call.
  *
  * All of it is under cl_exports_lock, which the caller holds.  Nothing here calls the driver or waits.
  * Without host memory an entry is missing, and the memory is not shared.

@@ -10,7 +10,8 @@
  *  - A handle is of the allocation in which the pointer lies, as a driver's of a block is.  A pointer to the
  *    beginning of a reservation is of the reservation, also if nothing is mapped there.
  *  - When the driver's unmap is called, no thread of ours has a handle or a descriptor of what it unmaps:
- *    memory comes back as without culimbo.  A descriptor that is on its way to an importer counts as the importer's.
+ *    memory comes back as without culimbo.  A descriptor that is on its way to an importer counts as the
+ *    importer's.
  *  - The program sees its allocations as it has asked for them.
  *
  * The front door (shim/virtual.c) calls these functions, from any thread and without a lock of ours.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Closes imports: see close.h. */
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
@@ -54,7 +54,7 @@ void cl_close_again(CUdeviceptr dptr)
 	struct cl_about before = { .key = dptr, .kind = CL_MEMORY };
 
 	cl_recent_closes_find(CL_MEMORY, dptr, &before);
-	cl_happened(CL_FOUND_CLOSED_TWICE, &before, cl_stack_write(true));
+	cl_happened(CL_FINDING_CLOSED_TWICE, &before, cl_stack_write(true));
 }
 
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_own_fn *is_own,
@@ -100,7 +100,7 @@ bool cl_import_event_destroyed_again(CUevent event)
 	if (!atomic_load_explicit(&events_closed, memory_order_acquire) ||
 	    !cl_recent_closes_find(CL_EVENT, key, &before))
 		return false;
-	cl_happened(CL_FOUND_EVENT_DESTROYED_TWICE, &before, cl_stack_write(true));
+	cl_happened(CL_FINDING_EVENT_DESTROYED_TWICE, &before, cl_stack_write(true));
 	return true;
 }
 

@@ -38,13 +38,13 @@ struct cl_mapping {
 	struct cl_belongs of;
 	CUdevice device;
 	uint64_t opens, closing, since, size;
-	uint32_t note, stack, exporter_pid; /* for reports: import log entry, stack of the first open */
+	uint32_t log_entry, stack, exporter_pid; /* for reports: import log entry, stack of the first open */
 	uint8_t kind;
 	bool embedded; /* it is some hold's `first` */
 };
 /* The phases of a pool's import.  limbo/pool_imports.c has the table of the steps from one to another. */
 enum cl_pool_import_phase {
-	CL_IMPORT_NEW,	   /* the driver has mapped it, and it is not noted yet: the first */
+	CL_IMPORT_NEW,	   /* the driver has mapped it, and it is not among the mappings yet: the first */
 	CL_IMPORT_OPEN,	   /* imported more often than freed */
 	CL_IMPORT_FREED,   /* freed as often, but some stream has not reached its free */
 	CL_IMPORT_GOING,   /* its last free is with the driver: another block may be at its address */
@@ -58,8 +58,7 @@ struct cl_pool_import {
 	uint64_t turn;		/* the key of its turn, see turns.h */
 	uint64_t came;		/* the number of its newest import: each import has the next one */
 	CUmemoryPool pool;	/* the pool named by the newest import */
-	uint64_t rests;		/* of counted frees, see pool_imports.h; under cl_exports_lock */
-	bool stuck;		/* a free has no fence, so the import stays mapped until the process ends */
+	uint64_t rests;		/* of counted frees, see pool_imports.h; changed by the thread with the turn */
 	uint8_t phase;		/* enum cl_pool_import_phase */
 	uint32_t freed_at;	/* the stack of its last free, if it is FREED */
 };

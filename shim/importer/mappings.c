@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
 #include "shim/importer/mappings.h"
@@ -25,7 +25,6 @@ static inline void pool_import_begin_locked(struct cl_mapping *mapping)
 
 	import->own.file_id = 0;
 	import->rests = 0;
-	import->stuck = false;
 	import->phase = CL_IMPORT_NEW;
 }
 
@@ -83,11 +82,11 @@ static enum cl_kind kind_in_reports(unsigned int kind)
 }
 
 /* Writes @mapping into the import log of our own file, for reports. */
-static void mapping_note_locked(enum cl_kind kind, struct cl_mapping *mapping)
+static void mapping_log_locked(enum cl_kind kind, struct cl_mapping *mapping)
 {
 	const struct cl_hold *hold = mapping->hold;
 
-	mapping->note = cl_import_log_add(&(struct cl_import_note){
+	mapping->log_entry = cl_import_log_add(&(struct cl_import_entry){
 		.key = mapping->link.key,
 		.size = mapping->size,
 		.since = mapping->since,
@@ -126,9 +125,9 @@ struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct
 	}
 	/* while its last close is in the driver, a mapping has no entry in the import log */
 	if (!mapping->opens++)
-		mapping_note_locked(kind, mapping);
+		mapping_log_locked(kind, mapping);
 	else
-		cl_import_log_opens(mapping->note, mapping->opens);
+		cl_import_log_opens(mapping->log_entry, mapping->opens);
 	return mapping;
 }
 
@@ -182,7 +181,7 @@ void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, boo
 	if (closed) {
 		cl_trace_mapping(CL_TRACE_CLOSED, kind, mapping->link.key, hold);
 		if (mapping->opens) {
-			cl_import_log_opens(mapping->note, --mapping->opens);
+			cl_import_log_opens(mapping->log_entry, --mapping->opens);
 			if (!mapping->opens && kind != CL_EVENT)
 				cl_mapping_last_close(cl_recent_closes_add_memory(), kind, mapping, stack);
 		}
@@ -206,7 +205,7 @@ void cl_mapping_lost_locked(struct cl_mapping *mapping)
 		mapping->hold = NULL;
 	}
 	if (mapping->opens)
-		cl_import_log_opens(mapping->note, 0);
+		cl_import_log_opens(mapping->log_entry, 0);
 	mapping->opens = 0;
 	mapping_put_locked((enum cl_kind)mapping->kind, mapping);
 }

@@ -9,7 +9,7 @@
 #ifndef CL_MAPPINGS_H
 #define CL_MAPPINGS_H
 
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/driver/driver.h"
 #include "shim/importer/holds.h"
@@ -23,7 +23,7 @@ struct cl_opening {
 	CUdevice device;
 	uint32_t stack;
 	enum cl_sight sight; /* of an unmanaged import: where its exporter's file would be */
-	bool stale; /* CULIMBO_MODE=observe: the driver is asked all the same, and then cl_open_observed() tells of it */
+	bool stale; /* CULIMBO_MODE=observe: the driver is asked all the same, and then cl_open_tell_stale() tells of it */
 };
 
 /* One table for each enum cl_kind.  The key is the device address, or the CUevent. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The books on mirrors (mirror.h): which there are, what they have, and whose turn it is.
+ * The books on mirrors (mirror.h): which mirrors there are, which pieces each has, and which thread has the turn
+ * with a reservation.
  *
  * The caller of a function that ends in _locked holds cl_imports_lock.
  */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening: see open.h. */
+/* Opens handles of other exporters: see open.h. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "shim/base/log.h"
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/context.h"
@@ -124,7 +124,7 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 	cl_unlock(&cl_imports_lock);
 }
 
-static void tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
+void cl_open_tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
 {
 	struct cl_stamp stamp = resolved->stamp;
 	struct cl_about about = { .key = key,
@@ -138,17 +138,12 @@ static void tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, ui
 	uint32_t stack = cl_stack_write(true);
 
 	find_free(resolved, &about);
-	cl_happened(cl_observes() ? CL_FOUND_OPENED_AFTER_FREE : CL_FOUND_STALE_REFUSED, &about, stack);
-}
-
-void cl_open_observed(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
-{
-	tell_stale(resolved, kind, key, result);
+	cl_happened(cl_observes() ? CL_FINDING_OPENED_AFTER_FREE : CL_FINDING_STALE_REFUSED, &about, stack);
 }
 
 CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
 {
-	tell_stale(resolved, kind, 0, CUDA_SUCCESS);
+	cl_open_tell_stale(resolved, kind, 0, CUDA_SUCCESS);
 	/* a refused open spoils no stream capture, as one of the driver's does not (measured) */
 	return cl_context_refusal();
 }
@@ -289,7 +284,7 @@ static __attribute__((noinline, cold)) void tell_late(const struct cl_resolved *
 						      struct cl_about *about, uint32_t stack)
 {
 	find_free(resolved, about);
-	cl_happened(CL_FOUND_OPENED_AFTER_FREE, about, stack);
+	cl_happened(CL_FINDING_OPENED_AFTER_FREE, about, stack);
 }
 
 /*
@@ -320,7 +315,7 @@ static inline void set_owner_locked(struct cl_opening *o, enum cl_kind kind,
 /* inline: it is compiled once for pools and once for the rest, which so has nothing of pools */
 static inline __attribute__((always_inline)) bool
 open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key,
-	 cl_open_noted_fn *also, void *data)
+	 cl_open_added_fn *also, void *data)
 {
 	struct cl_context_name current = { .handle = NULL };
 	struct cl_mapping *newest, *mapping = NULL;
@@ -328,7 +323,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	bool there = true, late = false;
 
 	if (__builtin_expect(o->stale, 0)) {
-		cl_open_observed(resolved, kind, key, CUDA_SUCCESS);
+		cl_open_tell_stale(resolved, kind, key, CUDA_SUCCESS);
 		return true;
 	}
 	if (resolved->exporter_gone)
@@ -389,7 +384,7 @@ bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum 
 }
 
 bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, uint64_t key,
-		      cl_open_noted_fn *also, void *data)
+		      cl_open_added_fn *also, void *data)
 {
 	return open_end(o, resolved, CL_POOL, key, also, data);
 }

@@ -44,22 +44,22 @@ void cl_open_say_namesake(const struct cl_resolved *resolved);
  */
 bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key);
 /*
- * The same for a block of a pool, with @o->device set unless it is open here already.  Calls @also with cl_imports_lock held when the import is noted, as
- * @mapping: NULL, if there was no memory to note it.  Does not call it of what is let through though it
- * is stale (CULIMBO_MODE=observe).
+ * The same for a block of a pool, with @o->device set unless it is open here already.  Calls @also with
+ * cl_imports_lock held when the import is added to the mappings, as @mapping; that is NULL if there was no
+ * memory for it.  Does not call @also for a stale import that is let through (CULIMBO_MODE=observe).
  */
-typedef void cl_open_noted_fn(struct cl_mapping *mapping, void *data);
+typedef void cl_open_added_fn(struct cl_mapping *mapping, void *data);
 bool cl_open_pool_end(struct cl_opening *o, const struct cl_resolved *resolved, uint64_t key,
-		      cl_open_noted_fn *also, void *data);
+		      cl_open_added_fn *also, void *data);
 /* Gives the hold back after an open that failed or is refused. */
 void cl_open_give_up(const struct cl_opening *o);
-/* Reports a stale handle, and returns the driver's error for a wrong pointer. */
-CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind);
 /*
- * Under CULIMBO_MODE=observe: reports a stale handle, which the driver has opened as @key, or has refused
- * with @result.
+ * Reports a stale handle: under CULIMBO_MODE=observe as one that the driver has opened as @key, or has refused
+ * with @result; else as one that we refuse.
  */
-__attribute__((cold)) void cl_open_observed(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key,
-					   CUresult result);
+__attribute__((cold)) void cl_open_tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key,
+					     CUresult result);
+/* Reports a stale handle that we refuse, and returns the driver's error for a wrong pointer. */
+CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind);
 
 #endif

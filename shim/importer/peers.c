@@ -321,11 +321,6 @@ const struct cl_region *cl_peer_has_open(uint32_t file_id, bool *own)
 	return peer ? &peer->region : NULL;
 }
 
-bool cl_peer_is_open(uint32_t file_id)
-{
-	return cl_peer_find(file_id) != NULL;
-}
-
 void cl_peer_each(void (*each)(struct cl_peer *peer, void *data), void *data)
 {
 	struct cl_peer *peer, *next;

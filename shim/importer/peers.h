@@ -69,7 +69,6 @@ void cl_peer_detach(struct cl_peer *peer);
 
 /* Closes @peer unless we have a slot or a hold in its file.  Removes the file if its exporter is dead. */
 void cl_peer_drop_unused(struct cl_peer *peer);
-bool cl_peer_is_open(uint32_t file_id);
 /* A cl_view_has_open_fn, for cl_view_open().  The caller holds cl_exports_lock, too. */
 const struct cl_region *cl_peer_has_open(uint32_t file_id, bool *own);
 /* Calls @each for every peer.  @each may not drop any. */

@@ -3,14 +3,13 @@
 #include "shim/importer/turns.h"
 #include "shim/self/self.h"
 
-struct cl_turns cl_turns;
+struct cl_turns cl_turns = { .ended = PTHREAD_COND_INITIALIZER };
 __thread unsigned int cl_turns_held __attribute__((tls_model("initial-exec")));
-static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
 void cl_turn_wait_locked(void)
 {
 	cl_turns.waiting++;
-	cl_lock_wait(&ended, &cl_imports_lock);
+	cl_lock_wait(&cl_turns.ended, &cl_imports_lock);
 	/* 0: a child was forked by a signal handler amid the wait */
 	if (cl_turns.waiting)
 		cl_turns.waiting--;
@@ -25,11 +24,6 @@ void cl_turns_remove_locked(struct cl_turn *turn)
 			cl_chain_remove(&turn->node);
 			return;
 		}
-}
-
-void cl_turns_wake_locked(void)
-{
-	pthread_cond_broadcast(&ended);
 }
 
 void cl_turn_begin(struct cl_turn *turn, uint64_t key)
@@ -48,6 +42,5 @@ void cl_turn_end_now(struct cl_turn *turn)
 
 void cl_turns_forget(void)
 {
-	cl_turns = (struct cl_turns){ .waiting = 0 };
-	ended = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+	cl_turns = (struct cl_turns){ .ended = PTHREAD_COND_INITIALIZER };
 }

@@ -10,6 +10,7 @@
 #ifndef CL_TURNS_H
 #define CL_TURNS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +31,7 @@ static inline uint64_t cl_turn_key(uint64_t fingerprint)
 struct cl_turns {
 	struct cl_node head; /* of the chain of those that threads have, the newest first */
 	unsigned int waiting;  /* threads that wait for the end of one */
+	pthread_cond_t ended;
 };
 extern struct cl_turns cl_turns;
 extern __thread unsigned int cl_turns_held __attribute__((tls_model("initial-exec"))); /* by this thread */
@@ -58,8 +60,6 @@ static inline void cl_turn_begin_locked(struct cl_turn *turn, uint64_t key)
 void cl_turn_begin(struct cl_turn *turn, uint64_t key);
 /* Removes @turn, which is not the first.  A forked child may have forgotten it. */
 void cl_turns_remove_locked(struct cl_turn *turn);
-/* Wakes those that wait for the end of a turn. */
-void cl_turns_wake_locked(void);
 /* Ends @turn, which this thread has taken. */
 static inline void cl_turn_end_locked(struct cl_turn *turn)
 {
@@ -70,7 +70,7 @@ static inline void cl_turn_end_locked(struct cl_turn *turn)
 	turn->key = 0;
 	cl_turns_held--;
 	if (__builtin_expect(cl_turns.waiting, 0))
-		cl_turns_wake_locked();
+		pthread_cond_broadcast(&cl_turns.ended);
 }
 void cl_turn_end_now(struct cl_turn *turn);
 /* Ends @turn if it is taken. */

@@ -14,7 +14,7 @@ struct cl_exporter cl_exporter = {
 	.fences.lists = CL_TABLE_BEGIN(cl_exporter.fences.lists),
 	.reap.lock = CL_LOCK_INIT(CL_RANK_REAP),
 	.collector.lock = CL_LOCK_INIT(CL_RANK_COLLECTOR),
-	.still_mapped.notes = CL_TABLE_BEGIN(cl_exporter.still_mapped.notes),
+	.still_mapped.entries = CL_TABLE_BEGIN(cl_exporter.still_mapped.entries),
 	.pool_imports.filter.bits = &room.imported,
 };
 
@@ -30,7 +30,7 @@ void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region,
 	ex->fences.lists = (struct cl_table)CL_TABLE_BEGIN(ex->fences.lists);
 	ex->reap.lock = (struct cl_lock)CL_LOCK_INIT(CL_RANK_REAP);
 	ex->collector.lock = (struct cl_lock)CL_LOCK_INIT(CL_RANK_COLLECTOR);
-	ex->still_mapped.notes = (struct cl_table)CL_TABLE_BEGIN(ex->still_mapped.notes);
+	ex->still_mapped.entries = (struct cl_table)CL_TABLE_BEGIN(ex->still_mapped.entries);
 	cl_address_filter_begin(&ex->pool_imports.filter, &its->imported);
 }
 

@@ -4,7 +4,6 @@
 
 #include "shim/limbo/exporter.h"
 #include "shim/diag/happened.h"
-#include "shim/diag/trace.h"
 #include "shim/limbo/forced.h"
 #include "shim/limbo/inside.h"
 #include "shim/self/self.h"
@@ -27,7 +26,7 @@ static void tell_held_forced_out_locked(struct cl_exporter *ex, const struct cl_
 		about.pid = ex->blocks.region->slot[slot].who.pid;
 		memcpy(about.name, ex->blocks.region->slot[slot].name, sizeof about.name);
 	}
-	cl_happened_locked(CL_FOUND_HELD_FORCED_OUT, &about, 0);
+	cl_happened_locked(CL_FINDING_HELD_FORCED_OUT, &about, 0);
 	cl_still_forced_out_locked(ex, block->record);
 }
 
@@ -61,12 +60,7 @@ void cl_forced_held_out_locked(struct cl_exporter *ex, struct cl_collected *sum)
 		if (!released)
 			tell_held_forced_out_locked(ex, block, slot);
 		cl_give_back_alone_locked(ex, block);
-		sum->blocks++;
-		sum->bytes += block->size;
-		cl_count(limbo_released);
-		cl_count_add(limbo_bytes_released, block->size);
-		cl_limbo_account(ex, block, -1);
-		cl_trace_block(CL_TRACE_RELEASED, block, .value = ex->limbo.bytes);
+		cl_release_account_locked(ex, block, sum);
 		/* a holder that left meanwhile set its ready bit in vain, while it was on no list */
 		if (released || cl_record_try_release(ex->blocks.region, block->record)) {
 			cl_limbo_delete_locked(ex, block);
@@ -104,7 +98,7 @@ unsigned int cl_forced_events_out_locked(struct cl_exporter *ex, uint64_t keep, 
 		/* a handle under way opens after the event's destroy, too (measured) */
 		if (cl_limbo_is_held(ex, block)) {
 			about = cl_block_about_locked(&ex->blocks, block);
-			cl_happened_locked(CL_FOUND_EVENT_FORCED_OUT, &about, 0);
+			cl_happened_locked(CL_FINDING_EVENT_FORCED_OUT, &about, 0);
 		}
 		ex->limbo.forcing++;
 		cl_give_back_alone_locked(ex, block);

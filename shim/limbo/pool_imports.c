@@ -5,7 +5,7 @@
  * The phases of an import, and the steps from one to another:
  *
  *   from       to        when
- *   NEW        OPEN      it is noted
+ *   NEW        OPEN      it is added to the mappings
  *   OPEN       OPEN      it is imported again, or freed once of several times
  *              FREED     it is freed for the last time, while an earlier free waits for its stream
  *              GOING     it is freed for the last time: the driver unmaps it now
@@ -40,7 +40,10 @@
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
-/* The rest of a free: what is done when its stream is there.  Whatever is not set is not meant. */
+/*
+ * The rest of a free: what is done once the stream has reached the free.  A member that is NULL, or whose
+ * file_id is 0, stands for nothing to do.
+ */
 struct rest {
 	struct cl_fence_wait wait;
 	struct cl_pool_import *import; /* waits for this with its unmapping; counted in its .rests */
@@ -77,7 +80,7 @@ static void one_less_locked(struct cl_pool_import *import)
 {
 	struct cl_mapping *mapping = &import->mapping;
 
-	cl_import_log_opens(mapping->note, --mapping->opens);
+	cl_import_log_opens(mapping->log_entry, --mapping->opens);
 	if (mapping->hold)
 		mapping->hold->opens--;
 }
@@ -110,32 +113,32 @@ static inline void list_locked(struct cl_exporter *ex, struct cl_pool_import *im
 	count_locked(ex, 1);
 }
 
-void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *data)
+void cl_pool_import_added_locked(struct cl_mapping *mapping, void *data)
 {
 	struct cl_pool_import *import = (struct cl_pool_import *)mapping;
-	struct cl_pool_noting *noting = data;
+	struct cl_pool_importing *importing = data;
 
 	if (!import) {
-		/* there was no memory to note it: what it holds stays so until we end */
-		noting->own.file_id = 0;
+		/* there was no memory for its mapping: what it holds stays so until we end */
+		importing->own.file_id = 0;
 	} else {
 		if (import->phase == CL_IMPORT_NEW)
-			list_locked(noting->ex, import);
+			list_locked(importing->ex, import);
 		else if (import->phase == CL_IMPORT_FREED) /* this import undoes its last free */
 			close_counted_locked(import);
 		else if (import->phase == CL_IMPORT_COVERED)
 			close_older_locked(import);
 		set_phase_locked(import, CL_IMPORT_OPEN);
-		import->pool = noting->pool;
-		import->turn = noting->turn.key;
-		import->came = ++noting->ex->pool_imports.came;
-		if (noting->own.file_id && !import->own.file_id) {
-			import->own = noting->own;
-			noting->own.file_id = 0;
+		import->pool = importing->pool;
+		import->turn = importing->turn.key;
+		import->came = ++importing->ex->pool_imports.came;
+		if (importing->own.file_id && !import->own.file_id) {
+			import->own = importing->own;
+			importing->own.file_id = 0;
 		}
 	}
-	noting->noted = true;
-	cl_turn_end_locked(&noting->turn);
+	importing->added = true;
+	cl_turn_end_locked(&importing->turn);
 }
 
 /* Returns true if the driver has @mapping mapped, so far as we know. */
@@ -187,10 +190,10 @@ static struct cl_pool_import *find_locked(CUdeviceptr dptr)
 	return newest;
 }
 
-/* Returns true if nothing of @import waits for a stream, nor ever will. */
+/* Returns true if nothing of @import waits for a stream. */
 static inline bool none_waits(const struct cl_pool_import *import)
 {
-	return !import->rests && !import->stuck;
+	return !import->rests;
 }
 
 /* Returns what is imported at @dptr, and takes its turn; or NULL.  It is GOING if the driver gets this free. */
@@ -270,7 +273,7 @@ struct freeing {
 	struct cl_turn *turn; /* that of the import */
 	struct cl_fence *fence;
 	struct rest *rest;
-	bool stuck; /* the free needs a fence, and none could be made */
+	bool unfenced; /* the free needs a fence, and none could be made: see struct cl_block */
 };
 
 /* Makes the fence of a free by @bare.  Returns the driver's error, or *capturing, as cl_fence_make(). */
@@ -286,8 +289,8 @@ static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 	result = cl_fence_make(stream, per_thread, &f->fence, capturing);
 	if (result != CUDA_SUCCESS || *capturing)
 		return result;
-	f->stuck = !f->fence || !f->rest;
-	if (f->stuck)
+	f->unfenced = !f->fence || !f->rest;
+	if (f->unfenced)
 		cl_log_once(CL_LOG_WARN,
 			    "no host memory for the fence of a stream-ordered free of an imported block, or the "
 			    "stream's context is not known: culimbo cannot tell when the stream reaches the free, so "
@@ -321,17 +324,12 @@ static inline bool finish(struct cl_exporter *ex, struct freeing *f, bool used)
 	return (f->fence || f->rest) && finish_stream_ordered(ex, f, used);
 }
 
-static void freed_again(CUdeviceptr dptr)
+void cl_pool_import_freed_again(CUdeviceptr dptr)
 {
 	struct cl_about before = { .key = dptr, .kind = CL_POOL };
 
 	if (cl_recent_closes_find(CL_POOL, dptr, &before))
-		cl_happened(CL_FOUND_CLOSED_TWICE, &before, cl_stack_write(true));
-}
-
-void cl_pool_import_refused(CUdeviceptr dptr)
-{
-	freed_again(dptr);
+		cl_happened(CL_FINDING_CLOSED_TWICE, &before, cl_stack_write(true));
 }
 
 /*
@@ -349,7 +347,7 @@ static void counted(struct cl_pool_import *import, struct freeing *f)
 		set_phase_locked(import, CL_IMPORT_FREED);
 		import->freed_at = stack;
 	}
-	import->stuck |= f->stuck;
+	import->rests += f->unfenced; /* a rest that is never done, so @import stays mapped */
 	if (!f->fence) /* finish() has nothing to do with @import */
 		cl_turn_end_locked(f->turn);
 	cl_unlock(&cl_imports_lock);
@@ -368,7 +366,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	CUresult result;
 
 	if (import->phase == CL_IMPORT_FREED) {
-		freed_again(dptr);
+		cl_pool_import_freed_again(dptr);
 		result = bare ? bare(CL_NO_MEMORY, stream) : cl_driver.cuMemFree_v2(CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
@@ -393,7 +391,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	}
 	result = bare ? bare(dptr, stream) : cl_driver.cuMemFree_v2(dptr);
 	done = result == CUDA_SUCCESS;
-	if (done && f->stuck && !f->rest) {
+	if (done && f->unfenced && !f->rest) {
 		/* nowhere to keep it: what it holds is never given back */
 		cl_lock(&cl_imports_lock);
 		if (import->mapping.hold)

@@ -14,6 +14,8 @@
  *    the stream has reached the free, the exporter gets its hold back.  If it was the last counted
  *    free, the driver unmaps the import.  The collector's thread does the rests that are due, and a
  *    free wakes it.  Without that thread each hooked call does them: cl_collector_called().
+ *    A free for which no fence could be made leaves a rest that is never done: its import stays mapped, as
+ *    an own block without a fence (cl_block.unfenced) stays in the limbo.
  *  - While only such rests keep the driver from destroying an imported pool, the program's destroy
  *    gives 0, and the driver destroys it when they are done.
  *  - An import and a free of one pointer are never in the driver together.  Each takes a turn (turns.h).
@@ -47,7 +49,7 @@ struct cl_pool_imports {
 };
 
 /* An import that is in the driver. */
-struct cl_pool_noting {
+struct cl_pool_importing {
 	struct cl_exporter *ex;
 	struct cl_turn turn;
 	CUmemoryPool pool;
@@ -56,15 +58,15 @@ struct cl_pool_noting {
 	 * .file_id is 0.
 	 */
 	struct cl_stamp own;
-	bool noted;
+	bool added;
 };
 /*
- * The driver has mapped an import, which cl_open_pool_end() has noted as @mapping; NULL: it had no memory
- * for that.  Ends the turn.  From now on a free of its address is found.  @noting->own stays set if
+ * The driver has mapped an import, which cl_open_pool_end() has added to the mappings as @mapping; NULL: it
+ * had no memory for that.  Ends the turn.  From now on a free of its address is found.  @importing->own stays set if
  * the caller must close it: a block of our own is open once for all imports at one address.  A
- * cl_open_noted_fn.
+ * cl_open_added_fn.
  */
-void cl_pool_import_noted_locked(struct cl_mapping *mapping, void *noting);
+void cl_pool_import_added_locked(struct cl_mapping *mapping, void *importing);
 /* Returns true if some import is open at @address. */
 bool cl_pool_import_is_open(CUdeviceptr address);
 
@@ -92,8 +94,8 @@ static inline bool cl_pool_import_may_be(const struct cl_pool_imports *imports, 
 #define cl_pool_imports_any(ex) cl_pool_imports_any_of(&(ex)->pool_imports)
 /* This process is about to export a block at @address: an import there was unmapped past us. */
 void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address);
-/* The driver has refused to free @dptr, which is nothing of ours: reports it if it was an import. */
-void cl_pool_import_refused(CUdeviceptr dptr);
+/* The program frees @dptr, and no import is open there: reports that if its last import was closed lately. */
+void cl_pool_import_freed_again(CUdeviceptr dptr);
 
 /*
  * This process imports a block of its own, which the driver allows and maps at another address

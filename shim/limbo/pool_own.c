@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Imports of our own blocks: see pool_imports.h. */
+/* This process imports blocks of pools that it has exported itself: see cl_pool_own_open() in pool_imports.h. */
 #include <errno.h>
 
 #include "shim/blocks/blocks.h"

@@ -51,9 +51,9 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 	if (block)
 		cl_still_count_kept(ex->blocks.region, block);
 	if (told->locked)
-		cl_happened_locked(CL_FOUND_HOLD_RECLAIMED, &about, 0);
+		cl_happened_locked(CL_FINDING_HOLD_RECLAIMED, &about, 0);
 	else
-		cl_happened(CL_FOUND_HOLD_RECLAIMED, &about, 0);
+		cl_happened(CL_FINDING_HOLD_RECLAIMED, &about, 0);
 }
 
 /* The caller holds ex->reap.lock.  @locked: and cl_exports_lock. */

@@ -92,7 +92,7 @@ void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now)
 		for (unsigned int i = 0; i < n; i++) {
 			struct cl_block *block = cl_block_of_record(&ex->blocks, ready[i]);
 
-			if (ex->still_mapped.notes.n)
+			if (ex->still_mapped.entries.n)
 				cl_still_left_locked(ex, ready[i]);
 			if (!block)
 				continue;
@@ -117,7 +117,8 @@ static void pin_ready_locked(struct cl_exporter *ex)
 }
 
 /* --------------------------------------------------- back to the driver */
-CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait)
+/* Gives @block back, in a visit to its context.  *wait: the caller must wait for our own @stream there. */
+static CUresult give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait)
 {
 	if (block->kind == CL_EVENT) {
 		CUresult result = cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
@@ -150,6 +151,16 @@ static struct cl_context *context_of(const struct cl_block *block)
 	return context ? context : &cl_context_unknown;
 }
 
+void cl_release_account_locked(struct cl_exporter *ex, const struct cl_block *block, struct cl_collected *sum)
+{
+	sum->blocks++;
+	sum->bytes += block->size;
+	cl_count(limbo_released);
+	cl_count_add(limbo_bytes_released, block->size);
+	cl_limbo_account(ex, block, -1);
+	cl_trace_block(CL_TRACE_RELEASED, block, .value = ex->limbo.bytes);
+}
+
 void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
 {
 	struct cl_visit visit;
@@ -158,7 +169,7 @@ void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
 
 	cl_visit_begin_locked(&visit, context_of(block));
 	stream = block->kind == CL_MEMORY ? cl_visit_free_stream(&visit) : NULL;
-	say_if_refused(block, cl_give_back(ex, block, stream, &wait));
+	say_if_refused(block, give_back(ex, block, stream, &wait));
 	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
@@ -222,7 +233,7 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 	for (unsigned int i = 0; i < batch->n; i++)
 		batch->result[i] = batch->block[i]->forced_out ?
 					   CUDA_SUCCESS :
-					   cl_give_back(ex, batch->block[i], stream, &wait);
+					   give_back(ex, batch->block[i], stream, &wait);
 	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
@@ -236,12 +247,7 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 		struct cl_block *block = batch->block[i];
 
 		say_if_refused(block, batch->result[i]);
-		sum->blocks++;
-		sum->bytes += block->size;
-		cl_count(limbo_released);
-		cl_count_add(limbo_bytes_released, block->size);
-		cl_limbo_account(ex, block, -1);
-		cl_trace_block(CL_TRACE_RELEASED, block, .value = ex->limbo.bytes);
+		cl_release_account_locked(ex, block, sum);
 		if (block->kind == CL_EVENT)
 			cl_limbo_event_forget(ex, block);
 		cl_limbo_delete_locked(ex, block);

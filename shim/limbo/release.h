@@ -33,8 +33,8 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
 void cl_release_take_ready_locked(struct cl_exporter *ex, uint64_t now);
 /* Gives the READY blocks back in batches, a context at a time, and adds them to @sum. */
 void cl_release_ready_locked(struct cl_exporter *ex, struct cl_collected *sum);
-/* Gives @block back, in a visit to its context.  *wait: the caller must wait for our own @stream there. */
-CUresult cl_give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait);
+/* Counts that @block has gone back to the driver, also in @sum. */
+void cl_release_account_locked(struct cl_exporter *ex, const struct cl_block *block, struct cl_collected *sum);
 /* Gives back @block alone, and returns when the driver has its memory.  An error is logged once. */
 void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block);
 

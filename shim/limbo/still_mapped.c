@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/importer/peers.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/still_mapped.h"
@@ -14,7 +14,7 @@
 
 enum { HOLDERS_SEEN = 16 }; /* at most this many holders of a block are checked for being alive */
 
-struct cl_still_note {
+struct cl_still_entry {
 	struct cl_link link;	/* its key: the record */
 	struct cl_about about;	/* who has it open, since when and from where */
 	uint32_t free_stack;
@@ -27,43 +27,43 @@ static bool has_holders(struct cl_exporter *ex, uint32_t record)
 	return cl_record_holders(ex->blocks.region, record, NULL, 0) != 0;
 }
 
-/* Returns a note that names a living holder of @record, or NULL: there is none, or no memory. */
-static struct cl_still_note *note_new_locked(struct cl_exporter *ex, uint32_t record,
+/* Returns an entry that names a living holder of @record, or NULL: there is none, or no memory. */
+static struct cl_still_entry *entry_new_locked(struct cl_exporter *ex, uint32_t record,
 					     struct cl_view_holder *holder)
 {
 	struct cl_view view = { .region = *ex->blocks.region, .now = cl_now() };
 	uint16_t slot[HOLDERS_SEEN];
 	unsigned int n = cl_record_holders(&view.region, record, slot, HOLDERS_SEEN);
-	struct cl_still_note *note;
+	struct cl_still_entry *entry;
 
 	for (unsigned int i = 0; i < n && i < HOLDERS_SEEN; i++) {
 		if (!cl_view_slot(&view, slot[i], holder) || !holder->alive)
 			continue;
-		note = calloc(1, sizeof *note);
-		if (!note)
+		entry = calloc(1, sizeof *entry);
+		if (!entry)
 			return NULL;
-		note->link.key = record;
-		note->slot = slot[i];
-		note->about.pid = holder->who.pid;
-		memcpy(note->about.name, holder->name, sizeof note->about.name);
-		return note;
+		entry->link.key = record;
+		entry->slot = slot[i];
+		entry->about.pid = holder->who.pid;
+		memcpy(entry->about.name, holder->name, sizeof entry->about.name);
+		return entry;
 	}
 	return NULL;
 }
 
 /* Fills in when and where @holder has opened the block, as its own file says.  Wants both locks. */
-static void find_open_locked(struct cl_exporter *ex, struct cl_still_note *note,
+static void find_open_locked(struct cl_exporter *ex, struct cl_still_entry *entry,
 			     const struct cl_identity *holder)
 {
 	const struct cl_region *region = ex->blocks.region;
-	uint32_t record = (uint32_t)note->link.key;
+	uint32_t record = (uint32_t)entry->link.key;
 	struct cl_view_import import;
 	struct cl_view its;
 	int dirfd;
 
 	/* a finding that will only be counted needs none of it, and to read a long import log takes time */
 	if (atomic_load_explicit(&region->header->findings, memory_order_relaxed) +
-		    ex->still_mapped.notes.n >= CL_FINDINGS)
+		    ex->still_mapped.entries.n >= CL_FINDINGS)
 		return;
 	dirfd = cl_self_open_dir(false);
 	if (dirfd < 0)
@@ -73,126 +73,126 @@ static void find_open_locked(struct cl_exporter *ex, struct cl_still_note *note,
 		if (cl_region_fd_intact(&its.region) &&
 		    cl_view_import_of(&its, region->file_id, record,
 				      cl_life_generation(cl_record_life(region, record)), &import)) {
-			note->about.when = import.since;
-			note->about.stack = cl_stack_copy_locked(&its, import.stack);
+			entry->about.when = import.since;
+			entry->about.stack = cl_stack_copy_locked(&its, import.stack);
 		}
 		cl_view_close(&its);
 	}
 	close(dirfd);
 }
 
-struct cl_still_note *cl_still_look(struct cl_exporter *ex, const struct cl_block *block)
+struct cl_still_entry *cl_still_look(struct cl_exporter *ex, const struct cl_block *block)
 {
 	struct cl_view_holder holder;
-	struct cl_still_note *note;
+	struct cl_still_entry *entry;
 
 	if (block->kind == CL_EVENT || block->record == CL_NO_RECORD || !has_holders(ex, block->record))
 		return NULL;
 	cl_lock(&cl_imports_lock);
 	cl_lock(&cl_exports_lock);
-	note = note_new_locked(ex, block->record, &holder);
-	if (note)
-		find_open_locked(ex, note, &holder.who);
+	entry = entry_new_locked(ex, block->record, &holder);
+	if (entry)
+		find_open_locked(ex, entry, &holder.who);
 	cl_unlock(&cl_exports_lock);
 	cl_unlock(&cl_imports_lock);
-	return note;
+	return entry;
 }
 
-void cl_still_discard(struct cl_still_note *note)
+void cl_still_discard(struct cl_still_entry *entry)
 {
-	free(note);
+	free(entry);
 }
 
-static void tell_locked(const struct cl_still_note *note)
+static void tell_locked(const struct cl_still_entry *entry)
 {
-	struct cl_about about = note->about;
+	struct cl_about about = entry->about;
 
 	about.until = cl_now();
-	cl_happened_locked(CL_FOUND_FREED_WHILE_MAPPED, &about, note->free_stack);
+	cl_happened_locked(CL_FINDING_FREED_WHILE_MAPPED, &about, entry->free_stack);
 }
 
-/* Removes @note.  Makes a finding of it unless another one tells of the same hold. */
-static void end_locked(struct cl_exporter *ex, struct cl_still_note *note, bool tell)
+/* Removes @entry.  Makes a finding of it unless another one tells of the same hold. */
+static void end_locked(struct cl_exporter *ex, struct cl_still_entry *entry, bool tell)
 {
-	cl_table_remove(&ex->still_mapped.notes, &note->link);
-	if (tell && !note->died)
-		tell_locked(note);
-	free(note);
+	cl_table_remove(&ex->still_mapped.entries, &entry->link);
+	if (tell && !entry->died)
+		tell_locked(entry);
+	free(entry);
 }
 
 void cl_still_enter_locked(struct cl_exporter *ex, const struct cl_block *block,
-			   struct cl_still_note *note)
+			   struct cl_still_entry *entry)
 {
-	struct cl_still_note *before;
+	struct cl_still_entry *before;
 	struct cl_view_holder holder;
 	struct cl_about about;
 
 	/* the record is in the limbo: from here on an importer that takes a hold is reported as opening late */
 	if (block->kind == CL_EVENT || block->record == CL_NO_RECORD || !has_holders(ex, block->record)) {
-		cl_still_discard(note);
+		cl_still_discard(entry);
 		return;
 	}
-	if (!note) /* it was opened meanwhile; where is not asked under this lock */
-		note = note_new_locked(ex, block->record, &holder);
-	if (!note)
+	if (!entry) /* it was opened meanwhile; where is not asked under this lock */
+		entry = entry_new_locked(ex, block->record, &holder);
+	if (!entry)
 		return;
 	/* of an earlier generation of the record, of which no collection has told us */
-	before = cl_table_find(&ex->still_mapped.notes, block->record);
+	before = cl_table_find(&ex->still_mapped.entries, block->record);
 	if (before)
 		end_locked(ex, before, true);
 	about = cl_block_about_locked(&ex->blocks, block);
-	note->about.key = about.key;
-	note->about.size = about.size;
-	note->about.file_id = about.file_id;
-	note->about.record = about.record;
-	note->about.generation = about.generation;
-	note->about.kind = about.kind;
-	note->about.device = about.device;
-	note->about.at = about.when;
-	note->free_stack = about.stack;
-	cl_table_add(&ex->still_mapped.notes, &note->link);
+	entry->about.key = about.key;
+	entry->about.size = about.size;
+	entry->about.file_id = about.file_id;
+	entry->about.record = about.record;
+	entry->about.generation = about.generation;
+	entry->about.kind = about.kind;
+	entry->about.device = about.device;
+	entry->about.at = about.when;
+	entry->free_stack = about.stack;
+	cl_table_add(&ex->still_mapped.entries, &entry->link);
 }
 
-/* The record may have gone on to another generation: then nobody holds what the note is of. */
-static bool is_held(struct cl_exporter *ex, const struct cl_still_note *note)
+/* The record may have gone on to another generation: then nobody holds what the entry is of. */
+static bool is_held(struct cl_exporter *ex, const struct cl_still_entry *entry)
 {
-	uint32_t record = (uint32_t)note->link.key;
+	uint32_t record = (uint32_t)entry->link.key;
 
-	return cl_life_generation(cl_record_life(ex->blocks.region, record)) == note->about.generation &&
+	return cl_life_generation(cl_record_life(ex->blocks.region, record)) == entry->about.generation &&
 	       has_holders(ex, record);
 }
 
 void cl_still_left_locked(struct cl_exporter *ex, uint32_t record)
 {
-	struct cl_still_note *note = cl_table_find(&ex->still_mapped.notes, record);
+	struct cl_still_entry *entry = cl_table_find(&ex->still_mapped.entries, record);
 
-	if (note && !is_held(ex, note))
-		end_locked(ex, note, true);
+	if (entry && !is_held(ex, entry))
+		end_locked(ex, entry, true);
 }
 
 void cl_still_died_locked(struct cl_exporter *ex, uint32_t record, unsigned int slot)
 {
-	struct cl_still_note *note = cl_table_find(&ex->still_mapped.notes, record);
+	struct cl_still_entry *entry = cl_table_find(&ex->still_mapped.entries, record);
 
-	if (note && note->slot == slot)
-		note->died = true;
+	if (entry && entry->slot == slot)
+		entry->died = true;
 }
 
 void cl_still_forced_out_locked(struct cl_exporter *ex, uint32_t record)
 {
-	struct cl_still_note *note = cl_table_find(&ex->still_mapped.notes, record);
+	struct cl_still_entry *entry = cl_table_find(&ex->still_mapped.entries, record);
 
-	if (note)
-		end_locked(ex, note, false);
+	if (entry)
+		end_locked(ex, entry, false);
 }
 
 void cl_still_end_locked(struct cl_exporter *ex)
 {
 	struct cl_link *link, *next;
 
-	CL_TABLE_EACH (&ex->still_mapped.notes, link, next)
-		if (!is_held(ex, (const struct cl_still_note *)link))
-			end_locked(ex, (struct cl_still_note *)link, true);
+	CL_TABLE_EACH (&ex->still_mapped.entries, link, next)
+		if (!is_held(ex, (const struct cl_still_entry *)link))
+			end_locked(ex, (struct cl_still_entry *)link, true);
 }
 
 struct counting {

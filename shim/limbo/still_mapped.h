@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Blocks that the program has freed while another process still had them mapped: the bug that
- * culimbo exists for.  With CULIMBO_STRICT it is a finding, CL_FOUND_FREED_WHILE_MAPPED.
+ * culimbo exists for.  With CULIMBO_STRICT it is a finding, CL_FINDING_FREED_WHILE_MAPPED.
  *
- * A note is made at the free: only then the holder's own file still says where it has opened the
+ * An entry is made at the free: only then the holder's own file still says where it has opened the
  * block.  The finding is made when the last holder has closed the block, since only then it is
  * known how long that was.  No finding is made where another one tells of the same hold: the
- * holder died (CL_FOUND_HOLD_RECLAIMED), the block was forced out (CL_FOUND_HELD_FORCED_OUT), or
+ * holder died (CL_FINDING_HOLD_RECLAIMED), the block was forced out (CL_FINDING_HELD_FORCED_OUT), or
  * it is still mapped when this process ends (the report's class held-in-limbo, which under
  * CULIMBO_MODE=observe has blocks that the driver has back).
  *
- * Events have no notes: CUDA allows to destroy an event that others have open.  Nor has what this
+ * Events have no entries: CUDA allows to destroy an event that others have open.  Nor has what this
  * process opens of its own: without culimbo CUDA refuses that.
  *
- * Notes lie in private memory, and no hold, free or open is decided by them.  If this process is
+ * Entries lie in private memory, and no hold, free or open is decided by them.  If this process is
  * killed they are lost, and its file still says which blocks were freed and are held.
  * Functions that end in _locked want cl_exports_lock held.
  */
@@ -26,31 +26,31 @@
 #include "shim/shm/live.h"
 
 struct cl_exporter;
-struct cl_still_note;
+struct cl_still_entry;
 
 struct cl_still_mapped {
-	struct cl_table notes; /* by record */
+	struct cl_table entries; /* by record */
 };
 
 /*
  * Before @block, which this thread is freeing, enters the limbo: finds a living process that has
- * it open, and where it was opened.  Returns a note for cl_still_enter_locked(), or NULL.  Opens
+ * it open, and where it was opened.  Returns an entry for cl_still_enter_locked(), or NULL.  Opens
  * that process's file.  The caller holds no lock.
  */
-struct cl_still_note *cl_still_look(struct cl_exporter *ex, const struct cl_block *block);
-/* @block is in the limbo.  Keeps @note if others hold @block, else frees it; makes one if it is NULL. */
+struct cl_still_entry *cl_still_look(struct cl_exporter *ex, const struct cl_block *block);
+/* @block is in the limbo.  Keeps @entry if others hold @block, else frees it; makes one if it is NULL. */
 void cl_still_enter_locked(struct cl_exporter *ex, const struct cl_block *block,
-			   struct cl_still_note *note);
-/* Frees @note, which may be NULL: its block does not enter the limbo. */
-void cl_still_discard(struct cl_still_note *note);
+			   struct cl_still_entry *entry);
+/* Frees @entry, which may be NULL: its block does not enter the limbo. */
+void cl_still_discard(struct cl_still_entry *entry);
 
-/* A holder of @record has gone: if it was the last one, the note of @record becomes a finding. */
+/* A holder of @record has gone: if it was the last one, the entry of @record becomes a finding. */
 void cl_still_left_locked(struct cl_exporter *ex, uint32_t record);
 /* The process in @slot has died while it held @record. */
 void cl_still_died_locked(struct cl_exporter *ex, uint32_t record, unsigned int slot);
-/* @record is forced out: no finding is made of its note. */
+/* @record is forced out: no finding is made of its entry. */
 void cl_still_forced_out_locked(struct cl_exporter *ex, uint32_t record);
-/* This process ends: makes findings of all notes whose blocks nobody holds any more. */
+/* This process ends: makes findings of all entries whose blocks nobody holds any more. */
 void cl_still_end_locked(struct cl_exporter *ex);
 
 /* Counts a block of the limbo whose last holder has just gone, once; also without CULIMBO_STRICT. */

@@ -244,7 +244,7 @@ static bool is_known_dead(uint64_t key)
 	return false;
 }
 
-static void note_dead(uint64_t key)
+static void remember_dead(uint64_t key)
 {
 	unsigned int at = atomic_fetch_add_explicit(&known_dead_next, 1, memory_order_relaxed);
 
@@ -314,7 +314,7 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 		if (update(known, &sample))
 			seen.news = true;
 		if (known->standing == DEAD)
-			note_dead(dead_key(id, sample.entered));
+			remember_dead(dead_key(id, sample.entered));
 	}
 	closedir(dir);
 	for (unsigned int i = 0; i < pressure->n; i++) {

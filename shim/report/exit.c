@@ -131,7 +131,7 @@ static void add_import(const struct cl_import *import, void *data)
 
 static uint64_t count_found(const struct cl_view *view, enum cl_finding_kind kind)
 {
-	return cl_count_get(found[kind]);
+	return cl_count_get(findings[kind]);
 }
 
 static void warn_suppression(const char *path, unsigned int line, const char *what)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Suppressions as they are printed: those that matched, and new ones for what is found. */
+/* Prints suppressions: those that matched, and a new one for each group that is reported. */
 #include <stdio.h>
 #include <string.h>
 

@@ -189,7 +189,7 @@ static enum cl_report_class class_of_finding(uint32_t kind)
 	return CL_REPORT_CLASSES;
 }
 
-void cl_report_add_finding(struct cl_report *report, const struct cl_finding *f)
+static void add_finding(struct cl_report *report, const struct cl_finding *f)
 {
 	struct cl_report_group key = { .class = (uint8_t)class_of_finding(f->kind), .kind = f->block_kind,
 				       .device = f->device, .stack = { f->stack, f->other_stack },
@@ -236,7 +236,7 @@ void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const st
 
 	for (uint32_t i = 0; i < n; i++)
 		if (cl_view_finding(report->view, i, &f))
-			cl_report_add_finding(report, &f);
+			add_finding(report, &f);
 	for (int c = 0; c < CL_REPORT_CLASSES; c++)
 		if (cl_report_classes[c].what & CL_REPORT_A_FINDING) {
 			uint64_t all = count(report->view, cl_report_classes[c].kind);
@@ -511,7 +511,7 @@ static enum cl_report_class class_of_view(enum cl_view_class class)
 
 static uint64_t found(const struct cl_view *view, enum cl_finding_kind kind)
 {
-	return cl_view_found(view, kind);
+	return cl_view_finding_count(view, kind);
 }
 
 void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(uint32_t record))

@@ -26,7 +26,7 @@ struct cl_report_group {
 	/* these make it one group */
 	uint8_t class, kind, device;
 	uint8_t exporter_gone;	/* of stale handles */
-	uint8_t made, call;	/* of notes: enum cl_made, enum cl_noted_call */
+	uint8_t made, call;	/* of notes: enum cl_made, enum cl_call */
 	bool told;   /* another process has told of it */
 	bool others; /* for all of its class and kind that found no room in the table */
 	uint64_t place[2]; /* of the two stacks: see place.h */
@@ -64,8 +64,8 @@ enum { CL_REPORT_A_BLOCK = 1, CL_REPORT_AN_IMPORT = 2, CL_REPORT_A_FINDING = 4,
        CL_REPORT_FOUND = 8, /* something should be done about it */
        CL_REPORT_A_NOTE = 16 /* nothing need be done, and each report lists it */ };
 struct cl_report_class_row {
-	const char *name;		 /* JSON */
-	const char *title, *event_title; /* of memory, and of events; event_title NULL: as title */
+	const char *name; /* JSON */
+	const char *title;
 	int what;
 	enum cl_finding_kind kind;
 	const char *happened, *other_happened; /* what happened at the two stacks; NULL: nothing */
@@ -103,7 +103,6 @@ bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_
 				      unsigned int index);
 /* @stays: its exporter has freed it, and waits for this process. */
 void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays);
-void cl_report_add_finding(struct cl_report *report, const struct cl_finding *finding);
 /* Adds all findings of report->view.  @count returns how many there were of a kind. */
 void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const struct cl_view *view,
 									 enum cl_finding_kind kind));

@@ -137,7 +137,7 @@ static void say_kind(struct cl_report *report, int class, int kind)
 
 		cl_report_make_hint(report, &none, hint);
 		SAY(report, say_unlisted(report, class, unlisted,
-					 groups || row->kind == CL_FOUND_HOLD_RECLAIMED ? NULL : hint));
+					 groups || row->kind == CL_FINDING_HOLD_RECLAIMED ? NULL : hint));
 	}
 }
 
@@ -223,9 +223,9 @@ static struct by_descriptor count_descriptors(const struct cl_report_table *tabl
 
 		if (g->class != CL_REPORT_DESCRIPTOR || g->others)
 			continue;
-		if (cl_noted_is_fabric(g->call)) {
+		if (cl_call_is_by_fabric(g->call)) {
 			by.fabric += g->n;
-		} else if (cl_noted_is_import(g->call)) {
+		} else if (cl_call_is_import(g->call)) {
 			by.imports += g->n;
 			by.import_bytes += g->bytes;
 		} else {

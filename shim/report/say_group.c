@@ -401,9 +401,9 @@ static void say_note(struct cl_emit *e, const struct cl_report_group *g)
 	if (!cl_finding_is_note(cl_report_classes[g->class].kind) || g->others)
 		return;
 	cl_emit_string(e, "memory", cl_made_key(g->made), NULL, "");
-	cl_emit_string(e, "call", cl_noted_call_name(g->call), NULL, "");
-	if (cl_noted_is_shared(g->call))
-		cl_emit_flag(e, "fabric", cl_noted_is_fabric(g->call));
+	cl_emit_string(e, "call", cl_call_name(g->call), NULL, "");
+	if (cl_call_is_by_descriptor(g->call))
+		cl_emit_flag(e, "fabric", cl_call_is_by_fabric(g->call));
 	else
 		cl_emit_number(e, "result", g->result, NULL, "");
 }

@@ -64,7 +64,7 @@ void cl_report_shown(const struct cl_report *report, const struct cl_view *view,
 	while (from < to && owner_of_frame(view, stack, from) != THE_PROGRAM)
 		from++;
 	/*
-	 * The C library calls main(), and _start calls the C library.  A stack of a culimbo that did not note
+	 * The C library calls main(), and _start calls the C library.  A stack of a culimbo that did not write
 	 * whether it ends at _start may have been cut short where the C library was called, by what main() calls.
 	 */
 	if (to - from > 1 && is_start(view, stack, to - 1))

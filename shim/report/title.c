@@ -102,9 +102,9 @@ static void make_descriptor_title(const struct cl_report_group *g, unsigned int 
 		snprintf(to, 512, "SHARED: process %u shared memory by descriptors or fabric handles %s%s", pid, times, sum);
 	else
 		snprintf(to, 512, "SHARED: process %u %s %s by %s %s%s", pid,
-			 cl_noted_is_import(g->call) ? "imported" : "exported",
+			 cl_call_is_import(g->call) ? "imported" : "exported",
 			 g->made == CL_MADE_POOL ? "a memory pool" : cl_made_words(g->made),
-			 cl_noted_is_fabric(g->call) ? "fabric handle, which culimbo does not cover," : "descriptor",
+			 cl_call_is_by_fabric(g->call) ? "fabric handle, which culimbo does not cover," : "descriptor",
 			 times, sum);
 }
 

@@ -15,7 +15,7 @@
  *  - It has no log of imports.  Only other processes read that log, and the report at exit reads what
  *    this process knows of its imports.
  *
- * How the content moves to a file, once one can be made.  The file is made whole, and named, while the
+ * Once a file can be made, the content moves there.  The file is made whole, and named, while the
  * region in memory is in use.  Then, under cl_exports_lock, cl_own becomes the file's.  Modules, stacks
  * and findings are copied, the entries of each before their count.  A process that is killed meanwhile
  * leaves a good file with fewer entries.  An index of a stack or a device stays valid.  A pointer does

@@ -30,7 +30,6 @@ struct cl_places {
 struct cl_self {
 	struct cl_identity identity;
 	pid_t pid; /* 0: cl_self_prepare() of shim/life.h was not called yet */
-	uint64_t started; /* when it was called, CLOCK_MONOTONIC ns */
 	uid_t user; /* the effective one, at that time */
 	struct cl_places places; /* at that time */
 	_Atomic bool ended; /* the report is written: nothing new is begun */
@@ -187,7 +186,7 @@ struct cl_counts {
 	_Atomic uint64_t kept_mapped; /* blocks of the limbo that other processes had mapped, and have closed */
 	_Atomic uint64_t pool_exports; /* exports of pointers into pools */
 	_Atomic uint64_t unmanaged_exports, unmanaged_imports;
-	_Atomic uint64_t found[CL_FINDING_KINDS]; /* see diag/happened.h */
+	_Atomic uint64_t findings[CL_FINDING_KINDS]; /* see diag/happened.h */
 	_Atomic uint64_t dead_holders, pinned;
 	_Atomic uint64_t calls_short; /* calls of the program that lacked device memory */
 };

@@ -39,7 +39,7 @@ static bool is_of_former_image(const struct cl_region *region)
 }
 
 /* Relaxed: it is only a time, and it does not matter which of two writers wins. */
-static void note_lock_free(_Atomic uint64_t *word, uint64_t before, uint64_t since)
+static void write_lock_free(_Atomic uint64_t *word, uint64_t before, uint64_t since)
 {
 	if (since != before)
 		atomic_compare_exchange_strong_explicit(word, &before, since, memory_order_relaxed,
@@ -55,7 +55,7 @@ enum cl_liveness cl_gc_judge(struct cl_region *region)
 
 	/* asked first, since most exporters live; a former image of this process has no lock any more */
 	if (region->locks->is_locked(region, CL_LOCK_EXPORTER) == 1) {
-		note_lock_free(word, before, 0);
+		write_lock_free(word, before, 0);
 		return CL_ALIVE;
 	}
 	if (is_of_former_image(region))
@@ -64,7 +64,7 @@ enum cl_liveness cl_gc_judge(struct cl_region *region)
 		since = 0;
 	is = cl_liveness_judge(region, CL_LOCK_EXPORTER, &region->header->exporter, &since, now,
 			       cl_options.settle.number);
-	note_lock_free(word, before, since);
+	write_lock_free(word, before, since);
 	return is;
 }
 

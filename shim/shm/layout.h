@@ -174,26 +174,26 @@ _Static_assert(sizeof(struct cl_slot) == 64, "a slot is a cache line");
 
 /* What a finding is of: misuse, or something else that a user should know. */
 enum cl_finding_kind {
-	CL_FOUND_NOTHING,
-	CL_FOUND_FREED_TWICE,
-	CL_FOUND_EXPORTED_AFTER_FREE,
-	CL_FOUND_IMPORT_FREED,	     /* cuMemFree of an import */
-	CL_FOUND_CLOSED_TWICE,
-	CL_FOUND_STALE_REFUSED,	     /* by an importer: the block of its handle was freed */
-	CL_FOUND_EVENT_DESTROYED_TWICE,
-	CL_FOUND_EVENT_FORCED_OUT,   /* destroyed although importers had it: CULIMBO_MAX_EVENTS */
-	CL_FOUND_HOLD_RECLAIMED,     /* by an exporter: a holder died without closing */
-	CL_FOUND_HELD_FORCED_OUT,    /* given back although others mapped it: CULIMBO_HELD_BYTES */
-	CL_FOUND_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT) */
-	CL_FOUND_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT) */
-	CL_FOUND_REFUSED,	     /* a note: CUDA refused to share or to open memory */
-	CL_FOUND_DESCRIPTOR,	     /* a note: the program shared memory by a descriptor or fabric handle */
+	CL_FINDING_NONE,
+	CL_FINDING_FREED_TWICE,
+	CL_FINDING_EXPORTED_AFTER_FREE,
+	CL_FINDING_IMPORT_FREED,	     /* cuMemFree of an import */
+	CL_FINDING_CLOSED_TWICE,
+	CL_FINDING_STALE_REFUSED,	     /* by an importer: the block of its handle was freed */
+	CL_FINDING_EVENT_DESTROYED_TWICE,
+	CL_FINDING_EVENT_FORCED_OUT,   /* destroyed although importers had it: CULIMBO_MAX_EVENTS */
+	CL_FINDING_HOLD_RECLAIMED,     /* by an exporter: a holder died without closing */
+	CL_FINDING_HELD_FORCED_OUT,    /* given back although others mapped it: CULIMBO_HELD_BYTES */
+	CL_FINDING_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT) */
+	CL_FINDING_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT) */
+	CL_FINDING_REFUSED,	     /* a note: CUDA refused to share or to open memory */
+	CL_FINDING_DESCRIPTOR,	     /* a note: the program shared memory by a descriptor or fabric handle */
 	CL_FINDING_KINDS = 16,
 };
 /* Notes are no findings: nobody need do anything, and they count as nothing wrong. */
 static inline bool cl_finding_is_note(uint32_t kind)
 {
-	return kind >= CL_FOUND_REFUSED;
+	return kind >= CL_FINDING_REFUSED;
 }
 
 /* How the memory of a note was made, as far as the driver says. */
@@ -211,7 +211,7 @@ enum cl_made {
 };
 
 /* The call that a note is of.  Behind each that shares by a descriptor is the one by a fabric handle. */
-enum cl_noted_call {
+enum cl_call {
 	CL_CALL_GET_HANDLE,  /* cuIpcGetMemHandle */
 	CL_CALL_OPEN_HANDLE, /* cuIpcOpenMemHandle */
 	CL_CALL_EXPORT,	     /* cuMemExportToShareableHandle */
@@ -222,18 +222,18 @@ enum cl_noted_call {
 	CL_CALL_POOL_EXPORT_FABRIC,
 	CL_CALL_POOL_IMPORT, /* cuMemPoolImportFromShareableHandle */
 	CL_CALL_POOL_IMPORT_FABRIC,
-	CL_NOTED_CALLS,
+	CL_CALLS,
 };
 
-static inline bool cl_noted_is_shared(uint32_t call)
+static inline bool cl_call_is_by_descriptor(uint32_t call)
 {
-	return call >= CL_CALL_EXPORT && call < CL_NOTED_CALLS;
+	return call >= CL_CALL_EXPORT && call < CL_CALLS;
 }
-static inline bool cl_noted_is_fabric(uint32_t call)
+static inline bool cl_call_is_by_fabric(uint32_t call)
 {
-	return cl_noted_is_shared(call) && call % 2;
+	return cl_call_is_by_descriptor(call) && call % 2;
 }
-static inline bool cl_noted_is_import(uint32_t call)
+static inline bool cl_call_is_import(uint32_t call)
 {
 	return call == CL_CALL_IMPORT || call == CL_CALL_IMPORT_FABRIC || call == CL_CALL_POOL_IMPORT ||
 	       call == CL_CALL_POOL_IMPORT_FABRIC;
@@ -290,7 +290,7 @@ _Static_assert(sizeof(struct cl_module) == 256, "layout 7");
 #define CL_TEXT_FILE_SHIFT 48u
 
 /* An entry of the import log: one import that this process has open. */
-struct cl_import_note {
+struct cl_import_entry {
 	_Atomic uint64_t opens;	     /* not closed yet; 0: the entry is free */
 	uint64_t key;		     /* device address, or the CUevent */
 	uint64_t size;		     /* bytes; 0: not known, or an event */
@@ -301,7 +301,7 @@ struct cl_import_note {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_note) == 64, "layout 7");
+_Static_assert(sizeof(struct cl_import_entry) == 64, "layout 7");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -313,7 +313,7 @@ struct cl_finding {
 	uint32_t other_stack;	/* of what it clashes with: the first free, the last close */
 	uint32_t file_id, record, generation;
 	uint8_t block_kind, device;
-	uint8_t made, call;	/* of a note: enum cl_made, enum cl_noted_call */
+	uint8_t made, call;	/* of a note: enum cl_made, enum cl_call */
 	uint64_t other_when;	/* when that happened; 0: not known */
 	char name[16];		/* of the other process */
 	uint64_t until;		/* of a block freed while mapped: when that was over; 0: not known */
@@ -396,7 +396,7 @@ struct cl_header {
 	_Atomic uint32_t stack_words;		     /* words */
 	_Atomic uint32_t imports;		     /* entries that were ever used */
 	_Atomic uint32_t findings;		     /* entries */
-	_Atomic uint32_t found[CL_FINDING_KINDS];    /* how often each kind was found; an entry may be missing */
+	_Atomic uint32_t finding_counts[CL_FINDING_KINDS]; /* how often each kind was found; an entry may be missing */
 
 	uint64_t inode; /* of this file, so that a copy put in its place is noticed; 0: not known */
 	uint64_t grace; /* its CULIMBO_GRACE, ns, for reports; set before its first record is used */

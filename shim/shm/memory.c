@@ -26,7 +26,7 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 	 * kind was found needs no entry
 	 */
 	for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
-		to->found[kind] = from->found[kind];
+		to->finding_counts[kind] = from->finding_counts[kind];
 	move_part(file, memory, CL_AT_MODULES, sizeof(struct cl_module), &to->modules, from->modules);
 	move_part(file, memory, CL_AT_STACKS, 8, &to->stack_words, from->stack_words);
 	move_part(file, memory, CL_AT_FINDINGS, sizeof(struct cl_finding), &to->findings, from->findings);
@@ -36,5 +36,5 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 	}
 	/* release: a reader that sees the count sees the UUIDs */
 	atomic_store_explicit(&to->devices, from->devices, memory_order_release);
-	cl_region_unmap_notes(memory);
+	cl_region_unmap_report_data(memory);
 }

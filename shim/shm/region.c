@@ -237,33 +237,33 @@ void cl_region_unmap(struct cl_region *region)
 }
 
 /* --------------------------------------------------------------- in memory */
-/* The notes in the order of the layout, but without the imports, which lie before the findings. */
+/* The report data (report_data.h) in the order of the layout, but without the imports, which lie before the findings. */
 #define BEFORE_IMPORTS (CL_AT_IMPORTS - CL_AT_MODULES)
-#define NOTES (BEFORE_IMPORTS + CL_FILE_SIZE - CL_AT_FINDINGS)
+#define REPORT_DATA (BEFORE_IMPORTS + CL_FILE_SIZE - CL_AT_FINDINGS)
 
-static int get_notes(struct cl_region *region)
+static int get_report_data(struct cl_region *region)
 {
-	if (!region->notes) {
-		region->notes = map_alone(-1, 0, NOTES);
+	if (!region->report_data) {
+		region->report_data = map_alone(-1, 0, REPORT_DATA);
 		/* or the first word would take a huge page */
-		if (region->notes != MAP_FAILED)
-			madvise(region->notes, NOTES, MADV_NOHUGEPAGE);
+		if (region->report_data != MAP_FAILED)
+			madvise(region->report_data, REPORT_DATA, MADV_NOHUGEPAGE);
 	}
-	return region->notes == MAP_FAILED ? -ENOMEM : 0;
+	return region->report_data == MAP_FAILED ? -ENOMEM : 0;
 }
 
-void cl_region_unmap_notes(struct cl_region *region)
+void cl_region_unmap_report_data(struct cl_region *region)
 {
-	if (region->notes && region->notes != MAP_FAILED)
-		munmap(region->notes, NOTES);
-	region->notes = NULL;
+	if (region->report_data && region->report_data != MAP_FAILED)
+		munmap(region->report_data, REPORT_DATA);
+	region->report_data = NULL;
 }
 
 void *cl_region_at(const struct cl_region *region, uint64_t at)
 {
 	if (region->file_id || at < CL_AT_MODULES)
 		return (char *)region->header + at;
-	return region->notes + (at < CL_AT_IMPORTS ? at - CL_AT_MODULES : at - CL_AT_FINDINGS + BEFORE_IMPORTS);
+	return region->report_data + (at < CL_AT_IMPORTS ? at - CL_AT_MODULES : at - CL_AT_FINDINGS + BEFORE_IMPORTS);
 }
 
 /* ----------------------------------------------------------------- opening */
@@ -466,7 +466,7 @@ int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t rec
 
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length)
 {
-	return region->file_id ? allocate(region, at, length) : get_notes(region);
+	return region->file_id ? allocate(region, at, length) : get_report_data(region);
 }
 
 /* ---------------------------------------------------------------- removing */

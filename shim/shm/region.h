@@ -55,7 +55,7 @@ struct cl_region {
 	_Atomic uint64_t *ready;
 	struct cl_record *record;
 	_Atomic uint64_t *holders;
-	char *notes; /* in memory alone: see cl_region_in_memory() */
+	char *report_data; /* in memory alone: see cl_region_in_memory() */
 };
 
 /*
@@ -183,15 +183,6 @@ int cl_region_get_word(struct cl_region *region, unsigned int word, uint32_t rec
 /* The exporter gets memory for @length bytes (whole pages) at @at, in the part for reports.  -ENOSPC, -ENOMEM. */
 int cl_region_get(struct cl_region *region, uint64_t at, uint64_t length);
 
-/* Returns the exporter's number of chunks, at most CL_CHUNKS: other processes can write there. */
-static inline uint32_t cl_region_chunks(const struct cl_region *region)
-{
-	/* relaxed: only the exporter changes it */
-	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_relaxed);
-
-	return chunks < CL_CHUNKS ? chunks : CL_CHUNKS;
-}
-
 static inline bool cl_region_has_word(const struct cl_region *r, unsigned int word, uint32_t record)
 {
 	uint32_t chunk = record / CL_CHUNK;
@@ -226,7 +217,7 @@ int cl_region_end(const struct cl_region *region, int dirfd);
 int cl_region_map(struct cl_region *region);
 void cl_region_unmap(struct cl_region *region);
 /* For memory.c, of a region in memory. */
-void cl_region_unmap_notes(struct cl_region *region);
+void cl_region_unmap_report_data(struct cl_region *region);
 
 /* Fills in this boot's id, zeros if it can't be read.  Three system calls. */
 void cl_boot_id(uint8_t id[16]);

@@ -339,20 +339,6 @@ static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl
 				      cl_options.settle.number) == CL_ALIVE;
 }
 
-unsigned int cl_view_holders(const struct cl_view *view, uint32_t record,
-			     struct cl_view_holder *to, unsigned int max)
-{
-	unsigned int n = 0;
-
-	if (record >= cl_view_records(view))
-		return 0;
-	for (unsigned int w = 0; w < CL_WORDS; w++)
-		for (uint64_t bits = word_of(view, w, record); bits; bits &= bits - 1, n++)
-			if (n < max)
-				fill_holder(view, w * 64 + (unsigned int)__builtin_ctzll(bits), &to[n]);
-	return n;
-}
-
 unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,
 				  unsigned int max)
 {
@@ -383,45 +369,45 @@ uint32_t cl_view_imports(const struct cl_view *view)
 
 static uint64_t at_import(uint32_t index)
 {
-	return CL_AT_IMPORTS + (uint64_t)index * sizeof(struct cl_import_note);
+	return CL_AT_IMPORTS + (uint64_t)index * sizeof(struct cl_import_entry);
 }
 
-static bool tell_import(uint32_t index, const struct cl_import_note *note,
+static bool tell_import(uint32_t index, const struct cl_import_entry *entry,
 			struct cl_view_import *import)
 {
-	if (!note->opens || kind_of(note->kind) != note->kind)
+	if (!entry->opens || kind_of(entry->kind) != entry->kind)
 		return false;
 	*import = (struct cl_view_import){
 		.index = index,
-		.kind = (enum cl_kind)note->kind,
-		.key = note->key,
-		.size = note->size,
-		.opens = note->opens,
-		.since = note->since,
-		.file_id = note->file_id,
-		.record = note->record,
-		.generation = note->generation,
-		.exporter_pid = note->exporter_pid,
-		.stack = note->stack,
-		.device = note->device,
+		.kind = (enum cl_kind)entry->kind,
+		.key = entry->key,
+		.size = entry->size,
+		.opens = entry->opens,
+		.since = entry->since,
+		.file_id = entry->file_id,
+		.record = entry->record,
+		.generation = entry->generation,
+		.exporter_pid = entry->exporter_pid,
+		.stack = entry->stack,
+		.device = entry->device,
 	};
 	return true;
 }
 
 bool cl_view_import(const struct cl_view *view, uint32_t index, struct cl_view_import *import)
 {
-	struct cl_import_note note;
+	struct cl_import_entry entry;
 
 	if (index >= cl_view_imports(view))
 		return false;
-	read_whole(view, at_import(index), &note, sizeof note);
-	return tell_import(index, &note, import);
+	read_whole(view, at_import(index), &entry, sizeof entry);
+	return tell_import(index, &entry, import);
 }
 
 bool cl_view_import_of(const struct cl_view *holder, uint32_t file_id, uint32_t record,
 		       uint32_t generation, struct cl_view_import *import)
 {
-	struct cl_import_note some[64];
+	struct cl_import_entry some[64];
 	uint32_t n = cl_view_imports(holder);
 
 	for (uint32_t first = 0; first < n; first += 64) {
@@ -452,7 +438,7 @@ bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_findi
 	if (index >= cl_view_findings(view))
 		return false;
 	read_whole(view, CL_AT_FINDINGS + (uint64_t)index * sizeof *finding, finding, sizeof *finding);
-	if (finding->kind == CL_FOUND_NOTHING || finding->kind >= CL_FINDING_KINDS)
+	if (finding->kind == CL_FINDING_NONE || finding->kind >= CL_FINDING_KINDS)
 		return false;
 	copy_text(name, finding->name, sizeof finding->name - 1);
 	memcpy(finding->name, name, sizeof finding->name);
@@ -461,14 +447,14 @@ bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_findi
 	if (finding->made >= CL_MADE_KINDS)
 		finding->made = CL_MADE_UNKNOWN;
 	/* an unknown call's words would be wrong ones */
-	return !cl_finding_is_note(finding->kind) || finding->call < CL_NOTED_CALLS;
+	return !cl_finding_is_note(finding->kind) || finding->call < CL_CALLS;
 }
 
-uint64_t cl_view_found(const struct cl_view *view, enum cl_finding_kind kind)
+uint64_t cl_view_finding_count(const struct cl_view *view, enum cl_finding_kind kind)
 {
 	if ((unsigned int)kind >= CL_FINDING_KINDS)
 		return 0;
-	return atomic_load_explicit(&view->region.header->found[kind], memory_order_relaxed);
+	return atomic_load_explicit(&view->region.header->finding_counts[kind], memory_order_relaxed);
 }
 
 /* -------------------------------------------------------------------- stacks */

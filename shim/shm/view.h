@@ -110,13 +110,10 @@ struct cl_view_holder {
 	uint8_t told;		/* bits of enum cl_told */
 	uint64_t since;		/* when it first opened anything of this exporter, CLOCK_MONOTONIC ns */
 };
-/* Returns how many slots hold @record, and fills in the first @max of them. */
-unsigned int cl_view_holders(const struct cl_view *view, uint32_t record,
-			     struct cl_view_holder *to, unsigned int max);
-
 /*
- * cl_view_holders() in two steps, for a caller that goes through many blocks: which slots hold
- * one (cheap), and who has a slot (asks the kernel).
+ * cl_view_holder_slots() returns how many slots hold @record, and fills in the first @max of them, which is
+ * cheap.  cl_view_slot() says who has a slot, for which it asks the kernel; it returns false if there is no
+ * such slot.
  */
 unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,
 				  unsigned int max);
@@ -126,7 +123,7 @@ bool cl_view_slot(const struct cl_view *view, unsigned int slot, struct cl_view_
 struct cl_view_import {
 	uint32_t index;
 	enum cl_kind kind;
-	uint64_t key, size, opens, since; /* as in struct cl_import_note */
+	uint64_t key, size, opens, since; /* as in struct cl_import_entry */
 	uint32_t file_id, record, generation, exporter_pid, stack;
 	unsigned int device;
 	bool told; /* set by a report: its exporter has told of it */
@@ -147,7 +144,7 @@ uint32_t cl_view_findings(const struct cl_view *view);
 /* Copies finding @index.  Returns false if there is none, or it is just being written. */
 bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_finding *finding);
 /* Returns how many findings there were of @kind, also those without an entry. */
-uint64_t cl_view_found(const struct cl_view *view, enum cl_finding_kind kind);
+uint64_t cl_view_finding_count(const struct cl_view *view, enum cl_finding_kind kind);
 
 /* ----------------------------------------------------------------- stacks */
 struct cl_view_frame {

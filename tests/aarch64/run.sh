@@ -246,7 +246,7 @@ declare -A cannot=(
 units=(tests/unit/test_{blocks,collector,contexts,handshake,handshake_bits,handshake_slot}
 	tests/unit/test_{imports,imports_contexts,imports_elsewhere}
 	tests/unit/test_limbo_{contexts,cost,events,free,grace,holders,retry,short,stale,streams,thread}
-	tests/unit/test_{log,notes,notes_ends,notes_misuse,options,python,report,serve,serve_answers,serve_hostile,sides}
+	tests/unit/test_{log,report_data,report_data_ends,report_data_misuse,options,python,report,serve,serve_answers,serve_hostile,sides}
 	tests/unit/test_shm_{deaths,file,records,refused,room,slots} tests/unit/test_{stack,stderr,view})
 # Even "all" leaves these out: scenes that need a device of 1 GiB, which qemu maps slowly, and
 # scenes that fork, which the simulated driver notices by MADV_DONTFORK and MADV_WIPEONFORK.

@@ -158,7 +158,7 @@ static int exporter(int argc, char **argv)
 		cl_limbo_reap(&cl_exporter);
 	} while (!cl_count_get(dead_holders));
 	say_value("reap-held-all", (double)(bench_now() - start) / 1e6, "ms");
-	MUST(cl_count_get(found[CL_FOUND_HOLD_RECLAIMED]) == n + spare - k);
+	MUST(cl_count_get(findings[CL_FINDING_HOLD_RECLAIMED]) == n + spare - k);
 	start = bench_now();
 	collected = cl_limbo_collect(&cl_exporter, false);
 	say_ns("release-the-rest-a-block", (double)(bench_now() - start) / (double)(n + spare - k));

@@ -88,7 +88,7 @@ linked_says() {
 	[[ $(linked_says cuMemFreeAsync) == "shim free_async legacy,driver cuMemFreeAsync,"* ]]
 	[[ $(linked_says cuMemFreeAsync_ptsz) == "shim free_async per_thread,driver cuMemFreeAsync_ptsz,"* ]]
 	[[ $(linked_says cuMemMap) == "driver cuMemMap,cuMemMap 0,"* ]]
-	# the numbers are those of enum cl_noted_call; 7 stands for a fabric handle
+	# the numbers are those of enum cl_call; 7 stands for a fabric handle
 	# after an import the shim is asked about each cuMemMap
 	[[ $(linked_says cuMemExportToShareableHandle) == "driver cuMemExportToShareableHandle,shim descriptor 2,"* ]]
 	[[ $(linked_says cuMemMap cuMemImportFromShareableHandle cuMemMap) == *"cuMemMap 0,"*"descriptor 4,"* ]]

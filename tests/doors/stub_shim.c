@@ -359,7 +359,7 @@ int cl_process_end(int status)
 }
 
 atomic_uint cl_descriptors_waiting;
-void cl_descriptor_note(enum cl_noted_call call, CUmemGenericAllocationHandle handle)
+void cl_descriptor_note(enum cl_call call, CUmemGenericAllocationHandle handle)
 {
 	SAY("descriptor %d\n", (int)call);
 	/* so a cuMemMap is looked at */

@@ -22,7 +22,7 @@
 #include "shim/shm/view.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { RECORDS = 24, STEPS = 200, NOTED = 16 };
+enum { RECORDS = 24, STEPS = 200, WRITTEN = 16 };
 #define SETTLE 1000000ull
 
 /* ----------------------------------------------------- locks among three actors */
@@ -123,7 +123,7 @@ static const struct part {
 	{ CL_AT_RECORDS, CL_CHUNK * sizeof(struct cl_record), false },
 	{ CL_AT_HOLDERS, CL_PAGE, true },
 	{ CL_AT_HEADER + offsetof(struct cl_header, modules), 16 + 4 * CL_FINDING_KINDS, false },
-	{ CL_AT_MODULES, NOTED * sizeof(struct cl_module), false },
+	{ CL_AT_MODULES, WRITTEN * sizeof(struct cl_module), false },
 	{ CL_AT_STACKS, CL_PAGE, false },
 	{ CL_AT_IMPORTS, CL_PAGE, false },
 	{ CL_AT_FINDINGS, CL_PAGE, false },
@@ -346,7 +346,8 @@ static void view_all(struct input *in)
 	struct cl_view view;
 	struct cl_view_process process;
 	struct cl_view_block block;
-	struct cl_view_holder holder[2];
+	struct cl_view_holder holder;
+	uint16_t held_by[1];
 	struct cl_view_import import;
 	struct cl_finding finding;
 	uint32_t some = (uint32_t)eat(in, 2), n;
@@ -365,10 +366,11 @@ static void view_all(struct input *in)
 			view_stack(&view, block.export_stack);
 			view_stack(&view, block.free_stack);
 		}
-	if (cl_view_holders(&view, some % RECORDS, holder, 2))
-		PROMISE(holder[0].slot < CL_SLOTS && is_text(holder[0].name, sizeof holder[0].name));
+	if (cl_view_holder_slots(&view, some % RECORDS, held_by, 1))
+		PROMISE(cl_view_slot(&view, held_by[0], &holder) && holder.slot < CL_SLOTS &&
+			is_text(holder.name, sizeof holder.name));
 	PROMISE(cl_view_imports(&view) <= CL_IMPORTS && cl_view_findings(&view) <= CL_FINDINGS);
-	for (uint32_t i = 0; i < CL_PAGE / sizeof(struct cl_import_note); i++)
+	for (uint32_t i = 0; i < CL_PAGE / sizeof(struct cl_import_entry); i++)
 		if (cl_view_import(&view, i, &import)) {
 			PROMISE(i < cl_view_imports(&view) && import.opens);
 			view_stack(&view, import.stack);

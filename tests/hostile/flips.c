@@ -4,7 +4,7 @@
  *
  * Whichever byte is damaged, this must hold.  No process that reads the file crashes, hangs
  * or reads outside the mapping.  The file of a living exporter is not removed.  A living
- * importer is not reaped, and a block that it holds is not released.  The notes for reports
+ * importer is not reaped, and a block that it holds is not released.  The report data
  * are damaged, too; that can only make a report wrong.  One exception is allowed: bytes that
  * say who holds a block may release it.  The test finds these bytes and compares them with
  * what doc/security.md says.
@@ -34,7 +34,7 @@
 #include "shim/shm/slot.h"
 #include "shim/shm/view.h"
 
-enum { RECORDS = 16, HELD = 8, HANG_SECONDS = 20, NOTED = 12 };
+enum { RECORDS = 16, HELD = 8, HANG_SECONDS = 20, SHOWN = 12 };
 #define SETTLE 50000000ull
 
 static char folder[64];
@@ -89,15 +89,15 @@ static pid_t start(void (*body)(int to, uint32_t id), uint32_t id, uint32_t *sai
 	return pid;
 }
 
-/* Writes two notes of each kind, and a stack that leads through both modules. */
-static int write_notes(struct cl_region *r)
+/* Writes two entries of each part, and a stack that leads through both modules. */
+static int write_report_data(struct cl_region *r)
 {
 	char *at = (char *)r->header;
 	struct cl_module module = { .start = 0x1000, .end = 0x2000, .bias = 0x1000, .build_id_length = 20,
 				    .path = "/usr/lib/one.so" };
-	struct cl_import_note import = { .opens = 1, .key = 4096, .size = 1024, .since = 1, .file_id = 1,
+	struct cl_import_entry import = { .opens = 1, .key = 4096, .size = 1024, .since = 1, .file_id = 1,
 					 .stack = 1, .kind = CL_MEMORY };
-	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE, .stack = 1, .other_stack = 1,
+	struct cl_finding finding = { .kind = CL_FINDING_FREED_TWICE, .stack = 1, .other_stack = 1,
 				      .name = "somebody", .block_kind = CL_MEMORY };
 	/* the stack at word 1, with a Python frame in line 7; its text is at word 6 */
 	uint64_t stack[] = { 0, 3 | 1 << CL_PYTHON_SHIFT, 0x1100, 0x2100, 0x9000, 6 | 7ull << 32,
@@ -141,7 +141,7 @@ static void exporter(int to, uint32_t unused)
 		handle_of(i, handle);
 		cl_record_publish(&r, i, &what);
 	}
-	if (write_notes(&r))
+	if (write_report_data(&r))
 		_exit(1);
 	if (write(to, &r.file_id, 4) != 4)
 		_exit(1);
@@ -175,7 +175,7 @@ static struct cl_region master; /* the mapping in which bytes are damaged */
 static struct progress {
 	_Atomic uint64_t at;	 /* the place in the list of damages that is being tried */
 	_Atomic uint64_t step;	 /* which step of that damage */
-	uint64_t tried, name_lost, reaped, released, released_at[NOTED];
+	uint64_t tried, name_lost, reaped, released, released_at[SHOWN];
 	/* The most memory that the file has used.  The kernel may drop pages that were never written, so a
 	   file can take less than it did, and as much again when somebody reads. */
 	blkcnt_t blocks;
@@ -194,10 +194,10 @@ struct area {
 	{ "the records", CL_AT_RECORDS, RECORDS * sizeof(struct cl_record),
 	  2 * CL_CHUNK * sizeof(struct cl_record) },
 	{ "the holders", CL_AT_HOLDERS, RECORDS * 8, 2 * CL_PAGE },
-	{ "the notes' modules", CL_AT_MODULES, 2 * sizeof(struct cl_module), CL_PAGE },
-	{ "the notes' stacks", CL_AT_STACKS, 8 * 8, CL_PAGE },
-	{ "the notes' imports", CL_AT_IMPORTS, 2 * sizeof(struct cl_import_note), CL_PAGE },
-	{ "the notes' findings", CL_AT_FINDINGS, 2 * sizeof(struct cl_finding), CL_PAGE },
+	{ "the report data's modules", CL_AT_MODULES, 2 * sizeof(struct cl_module), CL_PAGE },
+	{ "the report data's stacks", CL_AT_STACKS, 8 * 8, CL_PAGE },
+	{ "the report data's imports", CL_AT_IMPORTS, 2 * sizeof(struct cl_import_entry), CL_PAGE },
+	{ "the report data's findings", CL_AT_FINDINGS, 2 * sizeof(struct cl_finding), CL_PAGE },
 };
 enum { AREAS = sizeof areas / sizeof areas[0] };
 static const unsigned char patterns[] = { 0xff, 0x01, 0x80 };
@@ -302,7 +302,8 @@ static void report(void)
 	struct cl_view view;
 	struct cl_view_process process;
 	struct cl_view_block block;
-	struct cl_view_holder holder[2];
+	struct cl_view_holder holder;
+	uint16_t slot[1];
 	struct cl_view_import open;
 	struct cl_finding finding;
 	struct stat st;
@@ -324,8 +325,8 @@ static void report(void)
 		read_stack(&view, block.export_stack);
 		read_stack(&view, block.free_stack);
 		/* each read asks /proc who lives */
-		if (i == 0 && cl_view_holders(&view, i, holder, 2))
-			must_be_text(holder[0].name, sizeof holder[0].name);
+		if (i == 0 && cl_view_holder_slots(&view, i, slot, 1) && cl_view_slot(&view, slot[0], &holder))
+			must_be_text(holder.name, sizeof holder.name);
 	}
 	progress->step = 8;
 	for (uint32_t i = 0; i < 4; i++) {
@@ -355,7 +356,7 @@ static void try_damage(uint64_t place)
 	report();
 	progress->step = 10;
 	if (!p_keeps() || !kept) {
-		if (progress->released < NOTED)
+		if (progress->released < SHOWN)
 			progress->released_at[progress->released] = place;
 		progress->released++;
 	}
@@ -475,7 +476,7 @@ static void flip_area(struct area *area)
 	char line[160];
 
 	memset(progress, 0, sizeof *progress);
-	while (crashes + hangs + progress->name_lost < NOTED && damage(area, from, all, false, &place)) {
+	while (crashes + hangs + progress->name_lost < SHOWN && damage(area, from, all, false, &place)) {
 		pid_t child;
 		int status;
 
@@ -504,13 +505,13 @@ static void flip_area(struct area *area)
 		       (unsigned long long)progress->step, (unsigned int)status);
 		put_right();
 	}
-	for (uint64_t i = 0; i < progress->released && i < NOTED; i++)
+	for (uint64_t i = 0; i < progress->released && i < SHOWN; i++)
 		if (!says_who_holds(progress->released_at[i])) {
 			printf("# byte %#llx: a held block was released\n",
 			       (unsigned long long)progress->released_at[i]);
 			only_counting = false;
 		}
-	if (progress->released > NOTED)
+	if (progress->released > SHOWN)
 		only_counting = only_counting && area->at == CL_AT_HOLDERS;
 	printf("# %s: %llu damages, %llu of which release a held block\n", area->name,
 	       (unsigned long long)progress->tried, (unsigned long long)progress->released);

@@ -18,8 +18,8 @@
 struct stage *stage;
 
 static const uint32_t published[] = { R_EXPORTED, R_HELD, R_OPENED, R_LAST,  R_BOTH, R_DEAD,
-				      R_DUE,	  R_READY, R_SHARED, R_NOTED, R_FAR };
-static const uint32_t freed[] = { R_HELD, R_LAST, R_BOTH, R_DEAD, R_DUE, R_READY, R_NOTED, R_FAR };
+				      R_DUE,	  R_READY, R_SHARED, R_CLOSING, R_FAR };
+static const uint32_t freed[] = { R_HELD, R_LAST, R_BOTH, R_DEAD, R_DUE, R_READY, R_CLOSING, R_FAR };
 #define EACH(list, record)                                                              \
 	for (uint32_t i_ = 0, record; i_ < sizeof(list) / sizeof *(list) &&             \
 				      (record = (list)[i_], true); i_++)
@@ -79,10 +79,10 @@ static void others_come(struct world *w)
 		hold(&region, SLOT_D, R_DEAD);
 		hold(&region, SLOT_D, R_FAR);
 		/* killed in the middle of a close */
-		hold(&region, SLOT_D, R_NOTED);
-		atomic_store(&region.slot[SLOT_D].closing, R_NOTED + 1);
-		atomic_fetch_and(cl_region_word(&region, 0, R_NOTED), ~(1ull << SLOT_D));
-		atomic_fetch_or(&region.ready[R_NOTED / 64], 1ull << R_NOTED % 64);
+		hold(&region, SLOT_D, R_CLOSING);
+		atomic_store(&region.slot[SLOT_D].closing, R_CLOSING + 1);
+		atomic_fetch_and(cl_region_word(&region, 0, R_CLOSING), ~(1ull << SLOT_D));
+		atomic_fetch_or(&region.ready[R_CLOSING / 64], 1ull << R_CLOSING % 64);
 		_exit(0);
 	}
 	MUST(waitpid(dead, NULL, 0) == dead);
@@ -106,8 +106,8 @@ static void victim(struct world *w, const struct op *op)
 		MUST(cl_region_create(&region, w->dir, &w->self) == 0);
 		grow(&region, op);
 		publish_all(&region);
-		if (op->notes)
-			op->notes->prepare(&region);
+		if (op->report_data)
+			op->report_data->prepare(&region);
 		stage->file_id = region.file_id;
 	} else if (op->role != MAKER) {
 		MUST(cl_region_open(&region, w->dir, w->file_id, NULL) == 0);
@@ -171,7 +171,7 @@ pid_t begin(struct world *w, const struct op *op)
 	w->file_id = 0;
 	w->has_region = false;
 	w->victim_held = op->role == IMPORTER && !op->no_slot;
-	w->notes = op->notes;
+	w->report_data = op->report_data;
 	w->region = (struct cl_region){ .fd = -1 };
 	memset(w->held_by_a, 0, sizeof w->held_by_a);
 	cl_identity_self(&w->self);

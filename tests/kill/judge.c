@@ -67,7 +67,7 @@ static const char *look(const struct world *w, const struct cl_region *region)
 	return NULL;
 }
 
-/* ---------------------------------------------------------------------- notes */
+/* ---------------------------------------------------------------------- report data */
 static int64_t pages(uint64_t bytes)
 {
 	return (int64_t)((bytes + CL_PAGE - 1) / CL_PAGE * CL_PAGE);
@@ -85,7 +85,7 @@ int64_t spare_bytes(const struct cl_region *region)
 		counted += __builtin_popcountll(atomic_load(&region->word_pages[i])) * (int64_t)CL_PAGE;
 	counted += pages(atomic_load(&h->modules) * sizeof(struct cl_module));
 	counted += pages(atomic_load(&h->stack_words) * 8ull);
-	counted += pages(atomic_load(&h->imports) * sizeof(struct cl_import_note));
+	counted += pages(atomic_load(&h->imports) * sizeof(struct cl_import_entry));
 	counted += pages(atomic_load(&h->findings) * sizeof(struct cl_finding));
 	return fstat(region->fd, &st) ? INT64_MIN : (int64_t)st.st_blocks * 512 - counted;
 }
@@ -141,11 +141,11 @@ static const char *look_at_imports(const struct cl_view *view, unsigned int open
 	struct cl_view_import is;
 
 	for (uint32_t i = 0; i < cl_view_imports(view); i++) {
-		struct cl_import_note want;
+		struct cl_import_entry want;
 
 		if (!cl_view_import(view, i, &is))
 			continue;
-		want = import_note(is.record);
+		want = import_entry(is.record);
 		if (is.key != want.key || is.size != want.size || is.since != want.since ||
 		    is.file_id != want.file_id || is.generation != want.generation ||
 		    is.stack != want.stack || is.exporter_pid != want.exporter_pid ||
@@ -166,7 +166,7 @@ static const char *look_at_findings(const struct cl_view *view)
 
 		if (!cl_view_finding(view, i, &is))
 			return say("a finding that is counted is not there", i);
-		want = finding_note(is.record);
+		want = finding_entry(is.record);
 		want.when = is.when;
 		if (strcmp(is.name, want.name))
 			return say("a finding has another finding's name", i);
@@ -174,11 +174,11 @@ static const char *look_at_findings(const struct cl_view *view)
 		if (!is.when || memcmp(&is, &want, sizeof is))
 			return say("a finding mixes two findings", i);
 	}
-	return n > cl_view_found(view, CL_FOUND_CLOSED_TWICE) ? "a finding is listed and not counted" : NULL;
+	return n > cl_view_finding_count(view, CL_FINDING_CLOSED_TWICE) ? "a finding is listed and not counted" : NULL;
 }
 
 /* Reads it as `culimbo report` does. */
-static const char *look_at_notes(const struct cl_region *region, unsigned int imports)
+static const char *look_at_report_data(const struct cl_region *region, unsigned int imports)
 {
 	const struct cl_view view = { .region = *region, .now = cl_now(), .state = CL_DEAD };
 	struct cl_view_block block;
@@ -218,7 +218,7 @@ static const char *reap(const struct world *w, struct cl_region *region)
 static const char *collect(const struct world *w, struct cl_region *region)
 {
 	static const uint32_t waiting[] = { R_HELD, R_LAST,  R_BOTH, R_DEAD,
-					    R_FAR,  R_READY, R_NOTED };
+					    R_FAR,  R_READY, R_CLOSING };
 	bool ready[R_END] = { false };
 	uint32_t list[256];
 	unsigned int n;
@@ -291,9 +291,9 @@ static const char *export(const struct world *w, int dir)
 		return "another exporter cannot make its file";
 	if (cl_region_grow(&mine) || cl_record_publish(&mine, 0, &what) != 0)
 		wrong = "another exporter cannot export";
-	note_each(&mine);
+	write_each(&mine);
 	if (!wrong)
-		wrong = look_at_notes(&mine, 1);
+		wrong = look_at_report_data(&mine, 1);
 	if (!wrong && (mine.header->stack_words < 2 || !mine.header->modules || mine.header->findings != 1))
 		wrong = "another process cannot record stacks and findings";
 	cl_record_to_limbo(&mine, 0, 2);
@@ -314,7 +314,7 @@ const char *judge(struct world *w, struct cl_region *region, int dir)
 		if (w->role == IMPORTER || w->role == EXPORTER) {
 			wrong = look(w, region);
 			if (!wrong)
-				wrong = look_at_notes(region, w->notes ? w->notes->imports : 0);
+				wrong = look_at_report_data(region, w->report_data ? w->report_data->imports : 0);
 			if (!wrong)
 				wrong = reap(w, region);
 			if (!wrong && w->role == IMPORTER)

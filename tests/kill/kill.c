@@ -25,8 +25,8 @@
  * stepping, and this test does not end.
  *
  * It is built five times: unchanged, and with planted faults that must be found:
- * CL_PLANT_TWO_STEP_RELEASE (by the neighbour), CL_PLANT_SLOT_BEFORE_BITS, a note that is written late, and
- * a size that is counted early (by the judge; late_note.c, early_count.c).
+ * CL_PLANT_TWO_STEP_RELEASE (by the neighbour), CL_PLANT_SLOT_BEFORE_BITS, a `closing` that is written late, and
+ * a size that is counted early (by the judge; late_closing.c, early_count.c).
  *
  *	kill [all] [NAME]	all: the judge runs at every boundary, changed or not, and many
  *				more kills happen (make check-kill-full); NAME: only the
@@ -244,8 +244,8 @@ static const char *kill_some(struct world *w, const struct op *op, unsigned int 
 /* The operations that contain the fault; it is found when one of them fails. */
 static bool is_planted_in(const struct op *op)
 {
-#ifdef PLANTED_IN_NOTES
-	return op->notes != NULL;
+#ifdef PLANTED_IN_REPORT_DATA
+	return op->report_data != NULL;
 #else
 	return op->role == IMPORTER || strstr(op->name, "reap");
 #endif

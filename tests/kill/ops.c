@@ -5,7 +5,7 @@
 
 #include "shim/blocks/blocks.h"
 #include "shim/shm/gc.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/base/options.h"
 #include "shim/self/self.h"
 #include "shim/shm/view.h"
@@ -195,44 +195,46 @@ static void run_gc_directory(struct world *w, struct cl_region *r)
 	cl_gc_directory(w->dir, NULL);
 }
 
-/* ---------------------------------------------------------------------- notes */
-/* As notes.c counts them: this many fill a page. */
+/* ---------------------------------------------------------------------- report data */
+/* As report_data.c counts them: this many fill a page. */
 enum { IMPORTS_A_PAGE = 64, FINDINGS_A_PAGE = 32, WORDS_A_PAGE = 512, LONG = 10, SHORT = 2 };
 
-struct cl_import_note import_note(uint32_t serial)
+struct cl_import_entry import_entry(uint32_t serial)
 {
-	return (struct cl_import_note){
+	return (struct cl_import_entry){
 		.key = 0x5000000 + 4096ull * serial, .size = 4096ull + serial, .since = 1000 + serial,
 		.file_id = serial + 1, .record = serial, .generation = serial + 2, .stack = serial + 3,
 		.exporter_pid = serial + 4, .kind = CL_MEMORY, .device = serial % 8,
 	};
 }
 
-struct cl_finding finding_note(uint32_t serial)
+struct cl_finding finding_entry(uint32_t serial)
 {
 	return (struct cl_finding){
-		.kind = CL_FOUND_CLOSED_TWICE, .pid = serial + 1, .key = 0x9000000 + 4096ull * serial,
+		.kind = CL_FINDING_CLOSED_TWICE, .pid = serial + 1, .key = 0x9000000 + 4096ull * serial,
 		.size = 4096ull + serial, .stack = serial + 2, .other_stack = serial + 3,
 		.file_id = serial + 4, .record = serial, .generation = serial + 5,
 		.block_kind = CL_MEMORY, .device = serial % 8, .other_when = serial + 6, .name = "other",
 	};
 }
 
-static void note_import(uint32_t serial)
+static void write_import(uint32_t serial)
 {
-	struct cl_import_note note = import_note(serial);
+	struct cl_import_entry entry = import_entry(serial);
 
-	cl_import_log_add(&note);
+	cl_import_log_add(&entry);
 }
-static void note_finding(uint32_t serial)
+static void write_finding(uint32_t serial)
 {
-	struct cl_finding finding = finding_note(serial);
+	struct cl_finding finding = finding_entry(serial);
 
-	cl_finding_add(&finding);
+	cl_lock(&cl_exports_lock);
+	cl_finding_add_locked(&finding);
+	cl_unlock(&cl_exports_lock);
 }
 
 /* A stack of @frames frames; each @way has another path through the last of them. */
-__attribute__((noinline)) static uint32_t note_stack(unsigned int way, unsigned int depth, unsigned int frames)
+__attribute__((noinline)) static uint32_t write_stack(unsigned int way, unsigned int depth, unsigned int frames)
 {
 	uint32_t stack;
 
@@ -241,10 +243,10 @@ __attribute__((noinline)) static uint32_t note_stack(unsigned int way, unsigned 
 		stack = cl_stack_write(false);
 		__asm__ volatile("" ::: "memory");
 	} else if (way & 1) {
-		stack = note_stack(way >> 1, depth - 1, frames);
+		stack = write_stack(way >> 1, depth - 1, frames);
 		__asm__ volatile("# one return address" ::: "memory");
 	} else {
-		stack = note_stack(way >> 1, depth - 1, frames);
+		stack = write_stack(way >> 1, depth - 1, frames);
 		__asm__ volatile("# another" ::: "memory");
 	}
 	return stack;
@@ -260,14 +262,14 @@ static void prepare_stacks(struct cl_region *region)
 {
 	cl_own = *region;
 	for (unsigned int way = 0; WORDS_A_PAGE - (int)region->header->stack_words > LONG + 1; way++)
-		note_stack(way, LONG, LONG);
+		write_stack(way, LONG, LONG);
 	while (WORDS_A_PAGE - (int)region->header->stack_words > SHORT)
-		note_stack(0, 1, (unsigned int)(WORDS_A_PAGE - region->header->stack_words) - 2);
+		write_stack(0, 1, (unsigned int)(WORDS_A_PAGE - region->header->stack_words) - 2);
 }
 static void prepare_stack(struct cl_region *region)
 {
 	cl_own = *region;
-	if (note_stack(0, 1, SHORT) != 1)
+	if (write_stack(0, 1, SHORT) != 1)
 		abort();
 }
 /* A stack without Python frames; the next time it has them. */
@@ -287,7 +289,7 @@ static uint32_t python_stack;
 static void prepare_python_noted(struct cl_region *region)
 {
 	prepare_python(region);
-	python_stack = note_stack(0, 1, SHORT);
+	python_stack = write_stack(0, 1, SHORT);
 	if (python_stack == 1)
 		abort();
 }
@@ -295,7 +297,7 @@ static void prepare_imports(struct cl_region *region)
 {
 	cl_own = *region;
 	for (uint32_t serial = 0; serial < IMPORTS_A_PAGE; serial++)
-		note_import(serial);
+		write_import(serial);
 }
 static void prepare_import_closed(struct cl_region *region)
 {
@@ -306,9 +308,9 @@ static void prepare_findings(struct cl_region *region)
 {
 	cl_own = *region;
 	for (uint32_t serial = 0; serial < FINDINGS_A_PAGE; serial++)
-		note_finding(serial);
+		write_finding(serial);
 }
-/* What was noted before there was a file. */
+/* What was written before there was a file. */
 static struct cl_region memory;
 static void prepare_memory(struct cl_region *region)
 {
@@ -322,13 +324,13 @@ static void prepare_memory(struct cl_region *region)
 	for (uint32_t serial = 0; serial < FEW; serial++) {
 		struct cl_finding *to = cl_region_at(&memory, CL_AT_FINDINGS + serial * sizeof *to);
 
-		*to = finding_note(serial);
+		*to = finding_entry(serial);
 		to->when = 1000 + serial;
-		header.found[to->kind]++;
+		header.finding_counts[to->kind]++;
 	}
 	header.findings = FEW;
 }
-static const struct noting first_note = { prepare_none, 0 }, after_stacks = { prepare_stacks, 0 },
+static const struct writing first_write = { prepare_none, 0 }, after_stacks = { prepare_stacks, 0 },
 			   after_a_stack = { prepare_stack, 0 },
 			   before_python_at_end = { prepare_python_at_end, 0 },
 			   after_python = { prepare_python_noted, 0 },
@@ -337,15 +339,15 @@ static const struct noting first_note = { prepare_none, 0 }, after_stacks = { pr
 			   after_findings = { prepare_findings, 0 },
 			   before_the_file = { prepare_memory, 0 };
 
-static void run_note_stack(struct world *w, struct cl_region *r)
+static void run_write_stack(struct world *w, struct cl_region *r)
 {
-	note_stack(1, 1, SHORT);
+	write_stack(1, 1, SHORT);
 }
-static void run_note_python(struct world *w, struct cl_region *r)
+static void run_write_python(struct world *w, struct cl_region *r)
 {
-	note_stack(0, 1, SHORT);
+	write_stack(0, 1, SHORT);
 }
-static void run_note_others_python(struct world *w, struct cl_region *r)
+static void run_write_others_python(struct world *w, struct cl_region *r)
 {
 	struct cl_view view = { .region = *r };
 
@@ -353,7 +355,7 @@ static void run_note_others_python(struct world *w, struct cl_region *r)
 	cl_stack_copy_locked(&view, python_stack);
 	cl_unlock(&cl_exports_lock);
 }
-static void run_note_others_stack(struct world *w, struct cl_region *r)
+static void run_write_others_stack(struct world *w, struct cl_region *r)
 {
 	struct cl_view view = { .region = *r };
 
@@ -364,41 +366,41 @@ static void run_note_others_stack(struct world *w, struct cl_region *r)
 }
 static void run_publish_with_stack(struct world *w, struct cl_region *r)
 {
-	r->record[R_FREE].export_stack = note_stack(1, 1, SHORT);
+	r->record[R_FREE].export_stack = write_stack(1, 1, SHORT);
 	run_publish(w, r);
 }
-static void run_note_import(struct world *w, struct cl_region *r)
+static void run_write_import(struct world *w, struct cl_region *r)
 {
-	note_import(IMPORTS_A_PAGE);
+	write_import(IMPORTS_A_PAGE);
 }
-static void run_note_import_again(struct world *w, struct cl_region *r)
+static void run_write_import_again(struct world *w, struct cl_region *r)
 {
 	cl_import_log_opens(5, 2);
 	cl_import_log_opens(5, 1);
 }
-static void run_note_import_closed(struct world *w, struct cl_region *r)
+static void run_write_import_closed(struct world *w, struct cl_region *r)
 {
 	cl_import_log_opens(7, 0);
 }
-static void run_note_finding(struct world *w, struct cl_region *r)
+static void run_write_finding(struct world *w, struct cl_region *r)
 {
-	note_finding(FINDINGS_A_PAGE);
+	write_finding(FINDINGS_A_PAGE);
 }
 
-static void run_note_from_memory(struct world *w, struct cl_region *r)
+static void run_write_from_memory(struct world *w, struct cl_region *r)
 {
 	cl_region_move_from_memory(r, &memory);
 }
 
-void note_each(struct cl_region *region)
+void write_each(struct cl_region *region)
 {
-	cl_notes_forget(); /* what another process has recorded */
+	cl_report_data_forget(); /* what another process has recorded */
 	prepare_none(region);
-	note_stack(0, 1, SHORT);
-	note_import(1);
-	note_finding(1);
+	write_stack(0, 1, SHORT);
+	write_import(1);
+	write_finding(1);
 	cl_own = (struct cl_region){ .fd = -1 };
-	cl_notes_forget();
+	cl_report_data_forget();
 }
 
 const struct op ops[] = {
@@ -419,20 +421,20 @@ const struct op ops[] = {
 	{ "context gone", EXPORTER, run_gone, R_EXPORTED, false, 0, NULL },
 	{ "context gone under a holder", EXPORTER, run_gone_held, R_SHARED, false, 0, NULL },
 	{ "collect", EXPORTER, run_collect, R_READY, false, 0, NULL },
-	{ "note of a stack, the first", EXPORTER, run_note_stack, -1, false, 0, &first_note },
-	{ "note of a stack at a page's end", EXPORTER, run_note_stack, -1, false, 0, &after_stacks },
-	{ "note of another's stack", EXPORTER, run_note_others_stack, -1, false, 0, &after_a_stack },
-	{ "note of Python's frames at a page's end", EXPORTER, run_note_python, -1, false, 0, &before_python_at_end },
-	{ "note of another's Python frames", EXPORTER, run_note_others_python, -1, false, 0, &after_python },
+	{ "write of a stack, the first", EXPORTER, run_write_stack, -1, false, 0, &first_write },
+	{ "write of a stack at a page's end", EXPORTER, run_write_stack, -1, false, 0, &after_stacks },
+	{ "write of another's stack", EXPORTER, run_write_others_stack, -1, false, 0, &after_a_stack },
+	{ "write of Python's frames at a page's end", EXPORTER, run_write_python, -1, false, 0, &before_python_at_end },
+	{ "write of another's Python frames", EXPORTER, run_write_others_python, -1, false, 0, &after_python },
 	{ "export with its stack", EXPORTER, run_publish_with_stack, -1, false, 0, &after_a_stack },
-	{ "note of an import, the first", EXPORTER, run_note_import, -1, false, 0, &first_note },
-	{ "note of an import at a page's end", EXPORTER, run_note_import, -1, false, 0, &after_imports },
-	{ "note of an import in a closed one's place", EXPORTER, run_note_import, -1, false, 0, &after_a_close },
-	{ "note of an open again and a close", EXPORTER, run_note_import_again, -1, false, 0, &after_imports },
-	{ "note of a last close", EXPORTER, run_note_import_closed, -1, false, 0, &after_imports },
-	{ "note of a finding, the first", EXPORTER, run_note_finding, -1, false, 0, &first_note },
-	{ "note of a finding at a page's end", EXPORTER, run_note_finding, -1, false, 0, &after_findings },
-	{ "notes of before the file", EXPORTER, run_note_from_memory, -1, false, 0, &before_the_file },
+	{ "write of an import, the first", EXPORTER, run_write_import, -1, false, 0, &first_write },
+	{ "write of an import at a page's end", EXPORTER, run_write_import, -1, false, 0, &after_imports },
+	{ "write of an import in a closed one's place", EXPORTER, run_write_import, -1, false, 0, &after_a_close },
+	{ "write of an open again and a close", EXPORTER, run_write_import_again, -1, false, 0, &after_imports },
+	{ "write of a last close", EXPORTER, run_write_import_closed, -1, false, 0, &after_imports },
+	{ "write of a finding, the first", EXPORTER, run_write_finding, -1, false, 0, &first_write },
+	{ "write of a finding at a page's end", EXPORTER, run_write_finding, -1, false, 0, &after_findings },
+	{ "writes of before the file", EXPORTER, run_write_from_memory, -1, false, 0, &before_the_file },
 	{ "reap by the exporter", EXPORTER, run_reap, R_DEAD, false, 0, NULL },
 	{ "reap by the exporter of 8,192 records", EXPORTER, run_reap, R_DEAD, false, 16, NULL },
 	{ "exit", EXPORTER, run_exit, -1, false, 0, NULL },

@@ -48,9 +48,9 @@ static const struct range {
 enum { WATCHED = sizeof watched / sizeof *watched };
 static unsigned char seen[WATCHED][16384];
 /* What is written for reports: compared where an operation writes it; only read, as reports do. */
-static const uint64_t notes_at[] = { CL_AT_MODULES, CL_AT_STACKS, CL_AT_IMPORTS, CL_AT_FINDINGS };
-enum { NOTES = sizeof notes_at / sizeof *notes_at, NOTES_PAGES = 2 };
-static unsigned char seen_notes[NOTES][NOTES_PAGES * CL_PAGE];
+static const uint64_t parts_at[] = { CL_AT_MODULES, CL_AT_STACKS, CL_AT_IMPORTS, CL_AT_FINDINGS };
+enum { PARTS = sizeof parts_at / sizeof *parts_at, PARTS_PAGES = 2 };
+static unsigned char seen_parts[PARTS][PARTS_PAGES * CL_PAGE];
 static bool seen_name;
 
 static uint64_t sum_of(const unsigned char *from, size_t length, uint64_t sum)
@@ -91,12 +91,12 @@ bool has_changed(const struct world *w, const struct cl_region *region)
 			memcpy(seen[i], file + watched[i].at, watched[i].length);
 			changed = true;
 		}
-	for (unsigned int i = 0; w->notes && i < NOTES; i++) {
-		unsigned char now[sizeof seen_notes[0]];
+	for (unsigned int i = 0; w->report_data && i < PARTS; i++) {
+		unsigned char now[sizeof seen_parts[0]];
 
-		MUST(pread(region->fd, now, sizeof now, (off_t)notes_at[i]) == sizeof now);
-		if (memcmp(seen_notes[i], now, sizeof now)) {
-			memcpy(seen_notes[i], now, sizeof now);
+		MUST(pread(region->fd, now, sizeof now, (off_t)parts_at[i]) == sizeof now);
+		if (memcmp(seen_parts[i], now, sizeof now)) {
+			memcpy(seen_parts[i], now, sizeof now);
 			changed = true;
 		}
 	}
@@ -120,9 +120,9 @@ uint64_t sum_of_the_rest(const struct world *w, const struct cl_region *region)
 			for (unsigned int i = 0; i < WATCHED; i++)
 				looked_at |= (uint64_t)at >= watched[i].at &&
 					     (uint64_t)at < watched[i].at + watched[i].length;
-			for (unsigned int i = 0; w->notes && i < NOTES; i++)
-				looked_at |= (uint64_t)at >= notes_at[i] &&
-					     (uint64_t)at < notes_at[i] + sizeof seen_notes[0];
+			for (unsigned int i = 0; w->report_data && i < PARTS; i++)
+				looked_at |= (uint64_t)at >= parts_at[i] &&
+					     (uint64_t)at < parts_at[i] + sizeof seen_parts[0];
 			if (!looked_at)
 				sum = sum_of(file + at, 8, sum);
 		}
@@ -160,10 +160,10 @@ const char *judge_copy(struct world *w, const struct cl_region *region)
 		if (is_there(region, i))
 			MUST(pwrite(fd, file + watched[i].at, watched[i].length,
 				    (off_t)watched[i].at) == (ssize_t)watched[i].length);
-	for (unsigned int i = 0; w->notes && i < NOTES; i++)
-		for (unsigned int at = 0; at < sizeof seen_notes[0]; at += CL_PAGE)
-			if (sum_of(seen_notes[i] + at, CL_PAGE, 0)) /* a hole stays a hole */
-				MUST(pwrite(fd, seen_notes[i] + at, CL_PAGE, (off_t)(notes_at[i] + at)) ==
+	for (unsigned int i = 0; w->report_data && i < PARTS; i++)
+		for (unsigned int at = 0; at < sizeof seen_parts[0]; at += CL_PAGE)
+			if (sum_of(seen_parts[i] + at, CL_PAGE, 0)) /* a hole stays a hole */
+				MUST(pwrite(fd, seen_parts[i] + at, CL_PAGE, (off_t)(parts_at[i] + at)) ==
 				     CL_PAGE);
 	/* which would distinguish the copy from the file */
 	MUST(fstat(fd, &st) == 0);
@@ -184,5 +184,5 @@ const char *judge_copy(struct world *w, const struct cl_region *region)
 void forget_what_was_seen(void)
 {
 	memset(seen, 0, sizeof seen);
-	memset(seen_notes, 0, sizeof seen_notes);
+	memset(seen_parts, 0, sizeof seen_parts);
 }

@@ -4,7 +4,7 @@
  *
  *   the judge        this test: importer A, alive, with slot 0; also the exporter, where the victim is
  *                    not an exporter
- *   the dead one     D, slot 1, killed with holds, with a note of a record that it did not make ready, and
+ *   the dead one     D, slot 1, killed with holds, with `closing` at a record that it did not make ready, and
  *                    with a half-set hint for a record
  *   the victim       a child that is stepped; an importer has slot 2
  */
@@ -28,7 +28,7 @@ enum {
 	R_DUE = 7,	 /* in the limbo, held by none; its exporter knows that */
 	R_READY = 8,	 /* the same, and a hint says so */
 	R_SHARED = 9,	 /* exported, held by A */
-	R_NOTED = 10,	 /* in the limbo; D was killed before it made the record ready */
+	R_CLOSING = 10,	 /* in the limbo; D was killed before it made the record ready */
 	R_FAR = 70,	 /* like R_DEAD, in another word of the ready map */
 	R_END = 71,
 };
@@ -51,7 +51,7 @@ struct world {
 	struct cl_region region; /* its mapping of the real file */
 	uint64_t claim_of_a;
 	bool held_by_a[R_END];
-	const struct noting *notes; /* what the victim records for reports; NULL: nothing */
+	const struct writing *report_data; /* what the victim records for reports; NULL: nothing */
 	int64_t spare;	     /* bytes of memory that the file has beyond those it counts */
 	struct cl_identity self;
 };
@@ -63,7 +63,7 @@ struct stage {
 };
 
 /* Entries for reports, which the victim writes into its own file. */
-struct noting {
+struct writing {
 	/* written before, so that the operation begins at the right place */
 	void (*prepare)(struct cl_region *region);
 	unsigned int imports; /* imports that stay open all the time */
@@ -78,7 +78,7 @@ struct op {
 	int neighbour_of;
 	bool no_slot; /* the victim starts without a slot */
 	unsigned int chunks; /* number of chunks of records in the file; 0: one */
-	const struct noting *notes; /* NULL: it records nothing */
+	const struct writing *report_data; /* NULL: it records nothing */
 };
 extern const struct op ops[];
 extern const unsigned int op_count;
@@ -86,10 +86,10 @@ extern const unsigned int op_count;
 extern const uint8_t handle[64];
 
 /* Entries whose contents all follow from their `record`, @serial, so that the judge can check them. */
-struct cl_import_note import_note(uint32_t serial);
-struct cl_finding finding_note(uint32_t serial);
+struct cl_import_entry import_entry(uint32_t serial);
+struct cl_finding finding_entry(uint32_t serial);
 /* Writes a process's first stack, import and finding into its file @region. */
-void note_each(struct cl_region *region);
+void write_each(struct cl_region *region);
 
 /* From now on this process's stacks have Python frames. */
 void play_python(void);

@@ -23,7 +23,7 @@
  *
  * What stands for which C.  A step is one atomic instruction there, together
  * with what touches nothing shared; a system call is one step:
- *	UNHOLD		cl_record_unhold(): note, bit, fence, life, held, ready, note
+ *	UNHOLD		cl_record_unhold(): closing, bit, fence, life, held, ready, closing
  *	SET_READY, WAKE	cl_record_set_ready(), cl_region_wake().  With SLEEP its map has
  *			two levels (`top` stands for both upper ones), and the
  *			collector's bed is there; else it is one bit
@@ -74,7 +74,7 @@
  * Planted faults, each of which is found: MISSING_FENCE (needs BUFFERS),
  * TWO_STEP_RELEASE (load and store of the word instead of one instruction),
  * RESET_LATE (`opens` is set to 0 after the record is published),
- * SLOT_BEFORE_BITS (the reaper frees the slot first), and BIT_BEFORE_NOTE
+ * SLOT_BEFORE_BITS (the reaper frees the slot first), and BIT_BEFORE_CLOSING
  * (`closing` is written after the bit is cleared).
  */
 #ifndef FILES
@@ -218,7 +218,7 @@ end:	do
 #define LAST_WORD 0
 #endif
 
-#ifdef BIT_BEFORE_NOTE
+#ifdef BIT_BEFORE_CLOSING
 #define NOTE_FIRST(r, sl)
 #define NOTE_LATE(r, sl) NOTE(r, sl)
 #else
@@ -715,7 +715,7 @@ end:	do
 #ifdef SLOT_BEFORE_BITS
 		claimed[AT(f, s)] = false;
 #endif
-		/* cl_record_clear_slot(): the note of the dead, then its bits */
+		/* cl_record_clear_slot(): `closing` of the dead, then its bits */
 		if
 		:: closing[AT(f, s)] == 0
 		:: closing[AT(f, s)] == 1 -> SET_READY(0) skip

@@ -43,7 +43,7 @@ faults=(
 	'opens set to 0 after the record is published: a holder that is not counted|-DRESET_LATE -DKILLS=0|-E|assertion violated opened'
 	'a bit cleared in two steps: freed while held|-DTWO_STEP_RELEASE -DKILLS=0|-E|assertion violated .*has'
 	'the slot freed before its bits: a slot with bits|-DSLOT_BEFORE_BITS -DREAPER_KILLS=1 -DREBORN|-E|assertion violated .*bits'
-	'the note after the bit: a block that never comes back|-DBIT_BEFORE_NOTE||invalid end state'
+	'closing after the bit: a block that never comes back|-DBIT_BEFORE_CLOSING||invalid end state'
 )
 hash=22
 if [ "${1-}" = full ]; then

@@ -482,7 +482,7 @@ load common.bash
 }
 
 @test "each kind of finding has a class, and each class its row, its line in the schema and in report-format.md" {
-	kinds=$(sed -n '/^enum cl_finding_kind/,/^}/s/^\t\(CL_FOUND_[A-Z_]*\),.*/\1/p' "$S/shim/shm/layout.h" | grep -v NOTHING)
+	kinds=$(sed -n '/^enum cl_finding_kind/,/^}/s/^\t\(CL_FINDING_[A-Z_]*\),.*/\1/p' "$S/shim/shm/layout.h" | grep -v NONE)
 	classes=$(sed -n '/^enum cl_report_class /,/^}/s/^\t\(CL_REPORT_[A-Z_]*\),.*/\1/p' "$S/shim/report/report.h" | grep -v _CLASSES)
 	[ "$(wc -w <<< "$kinds")" -ge 11 ]
 	[ "$(wc -w <<< "$classes")" -ge 19 ]

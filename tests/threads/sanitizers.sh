@@ -179,7 +179,7 @@ fi
 # ----------------------------------------------------------------------- valgrind
 # Left out here, and why:
 #   test_stack   changes stacks, and moves far on one, as valgrind is not told
-#   test_blocks, test_imports*, test_notes*, test_peers, test_reclaim, and those of test_limbo_*
+#   test_blocks, test_imports*, test_report_data*, test_peers, test_reclaim, and those of test_limbo_*
 #   and test_shm_* that take more than 20 s of a processor, some of them minutes: in check-valgrind
 #   test_late    becomes another user, who can write none of memcheck's logs
 #   test_serve_hostile  likewise, and it limits its descriptors, among which are memcheck's
@@ -258,7 +258,7 @@ if command -v valgrind > /dev/null && [ -x "$build/tests/e2e/demo" ]; then
 	fi
 	for unit in $units; do
 		case $only:$unit in
-		*:stack | *:late | *:locked | *:serve_hostile | :blocks | :imports* | :notes* | :peers | :reclaim) ;;
+		*:stack | *:late | *:locked | *:serve_hostile | :blocks | :imports* | :report_data* | :peers | :reclaim) ;;
 		:limbo_contexts | :limbo_events | :limbo_free | :limbo_grace | :limbo_holders) ;;
 		:limbo_retry | :limbo_streams) ;;
 		:shm_deaths | :shm_file | :shm_records | :shm_refused | :shm_slots) ;;

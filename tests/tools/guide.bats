@@ -10,10 +10,10 @@ setup() {
 }
 
 @test "report-format.md has the limits of Python stacks that the library keeps" {
-	notes=$top_srcdir/shim/diag/notes.c
-	kept=$(sed -nE 's/.*PYTHON_NAMES = ([0-9]+).*/\1/p' "$notes")
-	read=$(sed -nE 's/.*PYTHON_STACKS = ([0-9]+).*/\1/p' "$notes")
-	ms=$(sed -nE 's/^uint64_t cl_python_limit = ([0-9]+) \* 1000000ull;.*/\1/p' "$notes")
+	data=$top_srcdir/shim/diag/report_data.c
+	kept=$(sed -nE 's/.*PYTHON_NAMES = ([0-9]+).*/\1/p' "$data")
+	read=$(sed -nE 's/.*PYTHON_STACKS = ([0-9]+).*/\1/p' "$data")
+	ms=$(sed -nE 's/^uint64_t cl_python_limit = ([0-9]+) \* 1000000ull;.*/\1/p' "$data")
 	thousands() { sed -E 's/([0-9])([0-9]{3})$/\1,\2/' <<< "$1"; }
 	grep "reads the names and lines of $(thousands "$read") Python stacks at most, and for $ms ms at most" "$top_srcdir/doc/report-format.md"
 	grep "up to $(thousands "$kept") stacks" "$top_srcdir/doc/report-format.md"

@@ -334,8 +334,8 @@ IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 	free_block(p[2]);
 	CHECK_EQUAL(frees_of(p[0]), 1);
 	CHECK_EQUAL(frees_of(p[1]), 0);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_HELD_FORCED_OUT]), 1);
-	CHECK_EQUAL(cl_own.header->found[CL_FOUND_HELD_FORCED_OUT], 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HELD_FORCED_OUT]), 1);
+	CHECK_EQUAL(cl_own.header->finding_counts[CL_FINDING_HELD_FORCED_OUT], 1);
 	CHECK_EQUAL(cl_own.header->limbo_bytes, 2 * MIB);
 	snprintf(words, sizeof words, "although process %d (", (int)other.pid);
 	CHECK_EQUAL(logged(words), 1);
@@ -445,7 +445,7 @@ IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
 	CHECK_EQUAL(state_of(p), CL_BLOCK_HELD);
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_HELD_FORCED_OUT]), 0);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HELD_FORCED_OUT]), 0);
 }
 
 static int set_up(void **state)

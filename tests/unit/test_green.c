@@ -127,7 +127,7 @@ IN_A_CHILD(a_green_context_is_its_primary_one)
 	cl_green_end_done(&(struct cl_green_end){ .green = GREEN_2, .number = 2 }, false);
 	current_is(CONTEXT_A, true);
 	destroy(GREEN_2);
-	CHECK(!notes.n && !cl_green_known);
+	CHECK(!greens.n && !cl_green_known);
 }
 
 static CUresult convert(CUcontext *ctx, CUgreenCtx green)
@@ -154,7 +154,7 @@ IN_A_CHILD(a_green_context_is_known_that_was_never_converted)
 	destroy(GREEN);
 	current_is(CONTEXT_A, true);
 	destroy(GREEN_2);
-	CHECK(!notes.n && !cl_green_known);
+	CHECK(!greens.n && !cl_green_known);
 	current_is(CONTEXT_G2, false);
 }
 
@@ -192,7 +192,7 @@ IN_A_CHILD(the_handle_of_one_may_be_anothers_before_and_after)
 			destroy(GREEN);
 		current_is(CONTEXT_G, false);
 	}
-	CHECK(!notes.n && !cl_green_known);
+	CHECK(!greens.n && !cl_green_known);
 }
 
 /* Converted to a CUcontext more than once; another gets its handle after an end that was not seen. */
@@ -219,7 +219,7 @@ IN_A_CHILD(each_handle_is_noted_once)
 	CHECK_EQUAL(cl_green_known, 2);
 	destroy(GREEN);
 	destroy(GREEN_2);
-	CHECK(!notes.n && !cl_green_known);
+	CHECK(!greens.n && !cl_green_known);
 	/* its end was not seen, and another green context with its handle converts to another CUcontext */
 	make(GREEN, CONTEXT_G);
 	make(GREEN, CONTEXT_G2);
@@ -401,20 +401,20 @@ IN_A_CHILD(a_forked_child_does_not_wait_for_its_parents_threads)
 }
 
 /* A child of a process that shares starts anew, without its parent's contexts. */
-static void has_no_notes(void)
+static void has_no_greens(void)
 {
-	CHECK(!notes.n && !cl_green_known);
+	CHECK(!greens.n && !cl_green_known);
 	make(GREEN, CONTEXT_G);
 	CHECK_EQUAL(cl_green_known, 1);
 }
-IN_A_CHILD(a_forked_child_has_no_notes)
+IN_A_CHILD(a_forked_child_has_no_greens)
 {
 	start();
 	CHECK(cl_self_start());
 	make(GREEN, CONTEXT_G);
-	in_a_child(has_no_notes);
+	in_a_child(has_no_greens);
 	cl_lock(&lock); /* as if another thread had it */
-	in_a_child(has_no_notes);
+	in_a_child(has_no_greens);
 }
 
 int main(void)
@@ -435,7 +435,7 @@ int main(void)
 		cmocka_unit_test(which_is_the_primary_one_is_asked_for_later),
 		cmocka_unit_test(what_may_be_a_green_context_is_not_noted),
 		cmocka_unit_test(a_forked_child_does_not_wait_for_its_parents_threads),
-		cmocka_unit_test(a_forked_child_has_no_notes),
+		cmocka_unit_test(a_forked_child_has_no_greens),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

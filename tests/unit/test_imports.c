@@ -75,7 +75,7 @@ IN_A_CHILD(an_exporter_that_dies_amid_an_open_refuses_it)
 	CHECK_EQUAL(import(&p, exporter_dies), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(fake.open_calls, 1);
 	CHECK_EQUAL(fake.close_calls, 1);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 	CHECK(!cl_record_held(peer(), other.record));
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS); /* the fake driver accepts a close of any address */
 	CHECK_EQUAL(cl_count_get(closes), 0);
@@ -116,7 +116,7 @@ IN_A_CHILD(a_strangers_lock_is_not_the_exporters_life)
 	start();
 	CHECK_EQUAL(import(&p, number_is_anothers_and_exporter_dies), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(fake.close_calls, 1);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 	stranger_goes();
 }
 
@@ -142,7 +142,7 @@ IN_A_CHILD(what_was_given_away_meanwhile_is_refused)
 	start();
 	CHECK_EQUAL(import(&p, taken_for_dead_and_freed), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(fake.close_calls, 1);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 	CHECK(!cl_record_held(peer(), other.record));
 	finish();
 }

@@ -35,7 +35,7 @@ IN_A_CHILD(what_is_opened_at_a_contexts_address_does_not_go_with_it)
 			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
 		CHECK(!cl_record_held(peer(), other.record));
 	}
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_CLOSED_TWICE]), 0);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_CLOSED_TWICE]), 0);
 	finish();
 }
 

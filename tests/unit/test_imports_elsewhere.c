@@ -72,7 +72,7 @@ IN_A_CHILD(a_later_exporter_of_the_same_number_is_another)
 		CHECK(!cl_record_held(peer(), other.record));
 		finish();
 	}
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]) + cl_count_get(unmanaged_imports), 0);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]) + cl_count_get(unmanaged_imports), 0);
 }
 
 IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
@@ -85,7 +85,7 @@ IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
 	names_pass_on = true;
 	CHECK_EQUAL(import(&p, nothing), CUDA_ERROR_INVALID_VALUE);
 	names_pass_on = false;
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 	CHECK_EQUAL(cl_count_get(unmanaged_imports), 0);
 }
 
@@ -195,7 +195,7 @@ IN_A_CHILD(what_is_exported_elsewhere_is_as_bare)
 	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_as_it_came), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_count_get(unmanaged_imports), 1);
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
-	cl_process_end(0); /* its own file is there, with its notes */
+	cl_process_end(0); /* its own file is there, with its report data */
 	CHECK(!rmdir(inside));
 }
 
@@ -221,7 +221,7 @@ IN_A_CHILD(what_seems_to_be_of_an_ended_exporter_opens_while_its_exporter_lives)
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
 	exporter_dies();
 	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_as_it_came), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 	CHECK_EQUAL(cl_count_get(unmanaged_imports), 1);
 	cl_process_end(0);
 	CHECK(!remove_folder_at(inside));

@@ -26,7 +26,7 @@ IN_A_CHILD(a_destroyed_event_waits_for_its_importers)
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
 	CHECK_EQUAL(cl_event_export(&handle, event), CUDA_ERROR_INVALID_HANDLE);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_DESTROYED_TWICE]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_EVENT_DESTROYED_TWICE]), 1);
 	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'd', .a = answer.value }).result, CUDA_SUCCESS);
@@ -65,11 +65,11 @@ IN_A_CHILD(of_too_many_events_the_oldest_goes_first)
 	cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 3);
 	/* of those three only the second is held: the others are taken from nobody */
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_FORCED_OUT]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_EVENT_FORCED_OUT]), 1);
 	CHECK_EQUAL(cl_event_destroy(event[5], fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
 	/* an event that was released early is not destroyed again when its importer ends */
 	kill(other.pid, SIGKILL);
-	CHECK(COMES_TRUE((cl_limbo_reap(&cl_exporter), cl_count_get(found[CL_FOUND_HOLD_RECLAIMED])) == 3, SOON));
+	CHECK(COMES_TRUE((cl_limbo_reap(&cl_exporter), cl_count_get(findings[CL_FINDING_HOLD_RECLAIMED])) == 3, SOON));
 	CHECK(COMES_TRUE((cl_limbo_collect(&cl_exporter, true), cl_own.header->limbo_blocks) == 0, SOON));
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 6);
 	CHECK(none_belongs_to_a_context());
@@ -169,7 +169,7 @@ IN_A_CHILD(no_younger_event_goes_for_those_that_are_being_given_back)
 	cl_limbo_collect(&cl_exporter, false);
 	atomic_store(&stall_destroy, false);
 	CHECK(!pthread_join(thread, NULL));
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_FORCED_OUT]), 0);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_EVENT_FORCED_OUT]), 0);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 2);
 }
 

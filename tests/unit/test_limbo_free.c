@@ -35,7 +35,7 @@ IN_A_CHILD(an_export_that_meets_a_free_gives_no_handle)
 	freed_meanwhile = p;
 	CHECK_EQUAL(cl_memory_export(&again, p), CUDA_ERROR_INVALID_VALUE);
 	CHECK(!memcmp(&again, &nothing, sizeof again));
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EXPORTED_AFTER_FREE]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_EXPORTED_AFTER_FREE]), 1);
 	CHECK_EQUAL(cl_count_get(exports), 2);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
 	/* also with a block in the limbo */
@@ -164,7 +164,7 @@ IN_A_CHILD(an_address_on_its_way_back_is_waited_for)
 	CHECK(freed_soon(raced));
 	pthread_join(thread, NULL);
 	CHECK_EQUAL(thread_result, CUDA_ERROR_INVALID_VALUE); /* the driver's own error: it is free */
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EXPORTED_AFTER_FREE]), 0);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_EXPORTED_AFTER_FREE]), 0);
 	fake_alloc_again(raced, CONTEXT_A);
 	export_block(raced);
 	CHECK_EQUAL(cl_own.header->live_blocks, 1);

@@ -106,8 +106,8 @@ IN_A_CHILD(freed_is_freed)
 	CHECK_EQUAL(cl_memory_export(&handle, p + 8), CUDA_ERROR_INVALID_VALUE); /* inside it */
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
 	CHECK_EQUAL(atomic_load(&fake.free_async_calls), 0);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_FREED_TWICE]), 4);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EXPORTED_AFTER_FREE]), 2);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_FREED_TWICE]), 4);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_EXPORTED_AFTER_FREE]), 2);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
 }
 

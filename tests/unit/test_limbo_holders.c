@@ -79,7 +79,7 @@ IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 	dprintf(2, "freed %.2f ms after its importer was killed\n",
 		(double)(freed_at(p) - closed) / 1e6);
 	CHECK(freed_at(p) - closed < 500 * MS);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_HOLD_RECLAIMED]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HOLD_RECLAIMED]), 1);
 }
 
 IN_A_CHILD(who_holds_what_is_no_more_is_waited_for)

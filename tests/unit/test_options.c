@@ -294,7 +294,7 @@ static void the_first_of_two_counts_as_for_getenv(void **state)
 
 static int level_at_complaint = -1;
 
-static void note_level(const char *line)
+static void keep_level(const char *line)
 {
 	level_at_complaint = (int)cl_options.log.number;
 }
@@ -303,7 +303,7 @@ static void complaints_come_when_all_options_hold(void **state)
 {
 	const char *environment[] = { "CULIMBO_GRACE=bad", "CULIMBO_LOG=off", NULL };
 
-	cl_options_read(&cl_options, (char **)environment, note_level);
+	cl_options_read(&cl_options, (char **)environment, keep_level);
 	assert_int_equal(level_at_complaint, CL_LOG_OFF);
 }
 
@@ -383,7 +383,7 @@ static void reading_allocates_nothing(void **state)
 	const char *environment[] = { "CULIMBO_GRACE=bad", "CULIMBO_NO=1", "CULIMBO_DIR=rel", NULL };
 	size_t before = mallinfo2().uordblks;
 
-	cl_options_read(&cl_options, (char **)environment, note_level);
+	cl_options_read(&cl_options, (char **)environment, keep_level);
 	assert_int_equal(mallinfo2().uordblks, before);
 #else
 	skip();

@@ -42,7 +42,7 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 	CHECK(!memcmp(&data, &again, CL_POOL_DRIVERS) && memcmp(&data, &again, sizeof data));
 	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, &data), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(pool.imports, 0);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_STALE_REFUSED]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 }
 
 /* The sum of the limbo over all devices, as another process that lacks memory sees it. */
@@ -142,7 +142,7 @@ IN_A_CHILD(imports_are_counted)
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 1);
 	CHECK_EQUAL(cl_memory_free(import), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_CLOSED_TWICE]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_CLOSED_TWICE]), 1);
 }
 
 IN_A_CHILD(an_import_stays_until_all_streams_are_there)
@@ -275,15 +275,15 @@ IN_A_CHILD(what_is_exported_at_the_address_of_an_import_is_no_import)
 	CHECK_EQUAL(cl_memory_free(at), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void note_import(CUdeviceptr at, const struct cl_opening *o, uint64_t key)
+static void add_import(CUdeviceptr at, const struct cl_opening *o, uint64_t key)
 {
-	struct cl_pool_noting noting = { .ex = &cl_exporter, .pool = POOL };
+	struct cl_pool_importing importing = { .ex = &cl_exporter, .pool = POOL };
 	struct cl_mapping *mapping;
 
 	cl_lock(&cl_imports_lock);
-	cl_turn_begin_locked(&noting.turn, key);
+	cl_turn_begin_locked(&importing.turn, key);
 	mapping = cl_mapping_add_locked(CL_POOL, at, cl_mapping_find_locked(CL_POOL, at), o, 0);
-	cl_pool_import_noted_locked(mapping, &noting);
+	cl_pool_import_added_locked(mapping, &importing);
 	cl_unlock(&cl_imports_lock);
 }
 
@@ -297,8 +297,8 @@ IN_A_CHILD(a_free_is_of_the_newest_import_at_its_address)
 	start_pools();
 	CHECK(cl_self_start());
 	at = fake_alloc(4096, NULL) + IMPORTED;
-	note_import(at, &older, 1);
-	note_import(at, &newer, 3);
+	add_import(at, &older, 1);
+	add_import(at, &newer, 3);
 	pool.mapped[(at - IMPORTED - DEVICE_BASE) / DEVICE_STEP] = true;
 	CHECK_EQUAL(cl_memory_free(at), CUDA_SUCCESS);
 	left = cl_mapping_find_locked(CL_POOL, at);

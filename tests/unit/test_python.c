@@ -6,7 +6,7 @@
  *
  * The line tables of all versions (python_lines.h) are those that real interpreters make.
  */
-#include "tests/unit/notes.h"
+#include "tests/unit/report_data.h"
 
 #include <sys/mman.h>
 

@@ -3,7 +3,7 @@
  * What is recorded when CUDA refuses to share: how the memory was allocated, by the driver's attributes.
  * Refusals at one place are counted together, and leave room for findings.  Also their messages.
  */
-#include "tests/unit/notes.h"
+#include "tests/unit/report_data.h"
 
 #include "shim/asked.h"
 #include "shim/diag/happened.h"
@@ -150,14 +150,14 @@ IN_A_CHILD(notes_of_one_place_are_counted_together_and_leave_room_for_findings)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
 	for (int i = 0; i < 3; i++) {
-		cl_happened(CL_FOUND_REFUSED, &about, 0);
+		cl_happened(CL_FINDING_REFUSED, &about, 0);
 		about.key++;
 		about.size++;
 	}
 	view = own();
 	CHECK_EQUAL(cl_view_findings(&view), 1);
 	CHECK(cl_view_finding(&view, 0, &f));
-	CHECK_EQUAL(f.kind, CL_FOUND_REFUSED);
+	CHECK_EQUAL(f.kind, CL_FINDING_REFUSED);
 	CHECK_EQUAL(f.key, 7);
 	CHECK_EQUAL(f.size, 100);
 	CHECK_EQUAL(f.times, 3);
@@ -167,14 +167,14 @@ IN_A_CHILD(notes_of_one_place_are_counted_together_and_leave_room_for_findings)
 	/* however many places there are */
 	for (unsigned int i = 0; i < 2 * CL_FINDINGS; i++) {
 		about = refusal(10 + i);
-		cl_happened(CL_FOUND_REFUSED, &about, 0);
+		cl_happened(CL_FINDING_REFUSED, &about, 0);
 	}
 	CHECK(cl_view_findings(&view) < CL_FINDINGS / 2);
-	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_REFUSED), 3 + 2 * CL_FINDINGS);
+	CHECK_EQUAL(cl_view_finding_count(&view, CL_FINDING_REFUSED), 3 + 2 * CL_FINDINGS);
 	about = (struct cl_about){ .kind = CL_MEMORY, .key = 9 };
-	cl_happened(CL_FOUND_FREED_TWICE, &about, 0);
+	cl_happened(CL_FINDING_FREED_TWICE, &about, 0);
 	CHECK(cl_view_finding(&view, cl_view_findings(&view) - 1, &f));
-	CHECK_EQUAL(f.kind, CL_FOUND_FREED_TWICE);
+	CHECK_EQUAL(f.kind, CL_FINDING_FREED_TWICE);
 	CHECK_EQUAL(f.times, 0);
 	/* refusals are not findings */
 	cl_asked_stats(&stats);
@@ -231,8 +231,8 @@ IN_A_CHILD(what_is_refused_again_is_only_counted)
 	CHECK(cl_view_finding(&view, 0, &f));
 	CHECK_EQUAL(f.times, 1001);
 	CHECK_EQUAL(f.bytes, 1001ull * 2 * MIB);
-	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_REFUSED), 1001);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_REFUSED]), 1001);
+	CHECK_EQUAL(cl_view_finding_count(&view, CL_FINDING_REFUSED), 1001);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_REFUSED]), 1001);
 	/* the memory behind it is another block */
 	says.base = says.start = DEVICE_BASE + 2 * MIB;
 	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
@@ -269,13 +269,13 @@ static CUresult CUDAAPI properties(CUmemAllocationProp *prop, CUmemGenericAlloca
 }
 
 /* Returns the record of @call, whose refusals here all have one place. */
-static struct cl_finding note_of(enum cl_noted_call call)
+static struct cl_finding note_of(enum cl_call call)
 {
 	struct cl_view view = own();
 	struct cl_finding f;
 
 	for (uint32_t i = 0; i < cl_view_findings(&view); i++)
-		if (cl_view_finding(&view, i, &f) && f.kind == CL_FOUND_DESCRIPTOR && f.call == call)
+		if (cl_view_finding(&view, i, &f) && f.kind == CL_FINDING_DESCRIPTOR && f.call == call)
 			return f;
 	return (struct cl_finding){ .times = 0 };
 }
@@ -318,7 +318,7 @@ IN_A_CHILD(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known)
 	CHECK_EQUAL(note_of(CL_CALL_IMPORT).times, 1);
 	CHECK(!cl_descriptor_imports_wait());
 	view = own();
-	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_DESCRIPTOR), 8);
+	CHECK_EQUAL(cl_view_finding_count(&view, CL_FINDING_DESCRIPTOR), 8);
 	/* however many there are */
 	for (unsigned int i = 0; i < 20000; i++) {
 		cl_descriptor_created(0x1000 + 16 * i, MIB);
@@ -357,13 +357,13 @@ static void each_kind_has_its_words(void **state)
 		for (unsigned int other = 0; other < made; other++)
 			CHECK(strcmp(cl_made_key(made), cl_made_key(other)) != 0);
 	}
-	for (unsigned int call = 0; call < CL_NOTED_CALLS; call++)
-		CHECK(cl_noted_call_name(call)[0]);
+	for (unsigned int call = 0; call < CL_CALLS; call++)
+		CHECK(cl_call_name(call)[0]);
 	for (uint32_t result = 1; result < 1000; result++)
 		CHECK(cl_note_hint(CL_MADE_ALLOC, CL_CALL_OPEN_HANDLE, result)[0]);
 	/* what a damaged file has */
 	CHECK(!strcmp(cl_made_key(200), "unknown"));
-	CHECK(!cl_noted_call_name(200)[0]);
+	CHECK(!cl_call_name(200)[0]);
 	CHECK(cl_note_hint(200, 200, 1)[0]);
 }
 

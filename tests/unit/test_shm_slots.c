@@ -11,7 +11,7 @@
 
 static uint32_t cleared[64];
 static unsigned int cleared_n;
-static void note_cleared(void *data, uint32_t record)
+static void keep_cleared(void *data, uint32_t record)
 {
 	assert_ptr_equal(data, &cleared_n);
 	cleared[cleared_n++ % 64] = record;
@@ -33,7 +33,7 @@ static void a_slot_is_cleared_and_what_came_free_is_ready(void **state)
 	assert_int_equal(hold(&r, 1, CL_CHUNK, 0, 1), 0);
 	cleared_n = 0;
 	/* exported, in limbo, and in limbo but held by another: 1 + 4 + 1 */
-	assert_int_equal(cl_record_clear_slot(&r, 70, note_cleared, &cleared_n), 6);
+	assert_int_equal(cl_record_clear_slot(&r, 70, keep_cleared, &cleared_n), 6);
 	assert_int_equal(cleared_n, 6);
 	for (unsigned int i = 0; i < 6; i++)
 		assert_int_equal(cleared[i], i * CL_CHUNK / 2);
@@ -59,7 +59,7 @@ static void a_close_that_was_cut_short_is_finished_by_the_reaper(void **state)
 	assert_int_equal(cl_record_take_ready(&r, ready, 64), 1);
 	assert_int_equal(ready[0], 9);
 	assert_true(cl_record_try_release(&r, 9));
-	/* a damaged note does no harm */
+	/* a damaged `closing` does no harm */
 	atomic_store(&r.slot[4].closing, UINT32_MAX);
 	assert_int_equal(cl_record_clear_slot(&r, 4, NULL, NULL), 0);
 	atomic_store(&r.slot[4].closing, CL_CHUNK + 1);

@@ -64,6 +64,17 @@ static struct cl_view view_of(struct cl_region *r)
 	return (struct cl_view){ .region = *r, .state = CL_ALIVE, .borrowed = true, .now = cl_now() };
 }
 
+/* As cl_view_holder_slots(), and says who has each of these slots. */
+static unsigned int holders_of(const struct cl_view *view, uint32_t record, struct cl_view_holder *to, unsigned int max)
+{
+	uint16_t slot[4];
+	unsigned int n = cl_view_holder_slots(view, record, slot, max);
+
+	for (unsigned int i = 0; i < n && i < max; i++)
+		CHECK(cl_view_slot(view, slot[i], &to[i]));
+	return n;
+}
+
 /* Reads everything that there is to read. */
 static void ask_all(const struct cl_view *view)
 {
@@ -98,11 +109,11 @@ static void ask_all(const struct cl_view *view)
 			      memchr(python.file, 0, sizeof python.file));
 		if (cl_view_block(view, odd[i], &block))
 			CHECK(block.class < CL_VIEW_CLASSES && block.holders <= CL_SLOTS);
-		cl_view_holders(view, odd[i], holders, 4);
+		holders_of(view, odd[i], holders, 4);
 		cl_view_import(view, odd[i], &import);
 		if (cl_view_finding(view, odd[i], &finding))
 			CHECK(memchr(finding.name, 0, sizeof finding.name) != NULL);
-		cl_view_found(view, (enum cl_finding_kind)odd[i]);
+		cl_view_finding_count(view, (enum cl_finding_kind)odd[i]);
 	}
 	cl_view_import_of(view, 1, 1, 1, &import);
 }
@@ -201,31 +212,31 @@ static void a_holder_is_named_and_told_dead_or_alive(void **state)
 		_exit(0);
 	}
 	assert_int_equal(read(ready[0], &byte, 1), 1);
-	assert_int_equal(cl_view_holders(&view, 0, h, 2), 1);
+	assert_int_equal(holders_of(&view, 0, h, 2), 1);
 	assert_int_equal(h[0].slot, 0);
 	assert_int_equal(h[0].who.pid, child);
 	assert_string_equal(h[0].name, "na?me");
 	assert_true(h[0].alive);
 	assert_true(h[0].since > 0);
-	assert_int_equal(cl_view_holders(&view, 0, NULL, 0), 1);
+	assert_int_equal(holders_of(&view, 0, NULL, 0), 1);
 	close(go[1]);
 	child_judge(child);
-	assert_int_equal(cl_view_holders(&view, 0, h, 2), 1);
+	assert_int_equal(holders_of(&view, 0, h, 2), 1);
 	assert_false(h[0].alive);
-	assert_int_equal(cl_view_holders(&view, CL_CHUNK, h, 2), 0);
+	assert_int_equal(holders_of(&view, CL_CHUNK, h, 2), 0);
 	close(go[0]), close(ready[0]), close(ready[1]);
 	drop_region(&r);
 }
 
-/* -------------------------------------------------------------------- notes */
+/* -------------------------------------------------------------------- report data */
 static void imports_findings_and_stacks_are_read_back(void **state)
 {
 	struct cl_region r = make_region();
 	struct cl_view view = view_of(&r);
-	struct cl_import_note note = { .opens = 2, .key = 0x7f0012340000u, .size = 2048, .since = 5,
+	struct cl_import_entry entry = { .opens = 2, .key = 0x7f0012340000u, .size = 2048, .since = 5,
 				       .file_id = 9, .record = 8, .generation = 7, .stack = 1,
 				       .exporter_pid = 77, .kind = CL_MEMORY, .device = 1 };
-	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE, .when = 11, .key = 12, .stack = 1,
+	struct cl_finding finding = { .kind = CL_FINDING_FREED_TWICE, .when = 11, .key = 12, .stack = 1,
 				      .other_stack = 1, .name = "a\nname that is", .block_kind = 9 };
 	struct cl_module modules[2] = {
 		{ .start = 0x1000, .end = 0x2000, .bias = 0x800, .path = "/bin/\033x" },
@@ -238,7 +249,7 @@ static void imports_findings_and_stacks_are_read_back(void **state)
 	struct cl_finding found;
 
 	memset(modules[1].path, 'p', sizeof modules[1].path); /* without an end */
-	put(&r, CL_AT_IMPORTS + 100 * sizeof note, &note, sizeof note);
+	put(&r, CL_AT_IMPORTS + 100 * sizeof entry, &entry, sizeof entry);
 	put(&r, CL_AT_FINDINGS + sizeof finding, &finding, sizeof finding);
 	put(&r, CL_AT_MODULES, modules, sizeof modules);
 	put(&r, CL_AT_STACKS, words, sizeof words);
@@ -252,14 +263,14 @@ static void imports_findings_and_stacks_are_read_back(void **state)
 	atomic_store(&r.header->findings, 2);
 	atomic_store(&r.header->modules, 2);
 	atomic_store(&r.header->stack_words, 5);
-	atomic_store(&r.header->found[CL_FOUND_FREED_TWICE], 600);
+	atomic_store(&r.header->finding_counts[CL_FINDING_FREED_TWICE], 600);
 
 	assert_int_equal(cl_view_imports(&view), 101);
 	assert_false(cl_view_import(&view, 99, &import)); /* not in use */
 	assert_true(cl_view_import(&view, 100, &import));
 	assert_int_equal(import.index, 100);
 	assert_int_equal(import.opens, 2);
-	assert_int_equal(import.key, note.key);
+	assert_int_equal(import.key, entry.key);
 	assert_int_equal(import.size, 2048);
 	assert_int_equal(import.since, 5);
 	assert_int_equal(import.exporter_pid, 77);
@@ -278,7 +289,7 @@ static void imports_findings_and_stacks_are_read_back(void **state)
 	assert_int_equal(found.key, 12);
 	assert_string_equal(found.name, "a?name that is");
 	assert_int_equal(found.block_kind, CL_MEMORY);
-	assert_int_equal(cl_view_found(&view, CL_FOUND_FREED_TWICE), 600);
+	assert_int_equal(cl_view_finding_count(&view, CL_FINDING_FREED_TWICE), 600);
 
 	assert_int_equal(cl_view_stack_depth(&view, 1), 3);
 	assert_int_equal(cl_view_stack_depth(&view, 0), 0);

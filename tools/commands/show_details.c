@@ -423,33 +423,33 @@ static void say_counters(struct cu_emit *to, const struct cu_counters *counters)
 static const char *finding_word(enum cl_finding_kind kind)
 {
 	switch (kind) {
-	case CL_FOUND_FREED_TWICE:
+	case CL_FINDING_FREED_TWICE:
 		return "freed_twice";
-	case CL_FOUND_EXPORTED_AFTER_FREE:
+	case CL_FINDING_EXPORTED_AFTER_FREE:
 		return "exported_after_free";
-	case CL_FOUND_IMPORT_FREED:
+	case CL_FINDING_IMPORT_FREED:
 		return "import_freed";
-	case CL_FOUND_CLOSED_TWICE:
+	case CL_FINDING_CLOSED_TWICE:
 		return "closed_twice";
-	case CL_FOUND_STALE_REFUSED:
+	case CL_FINDING_STALE_REFUSED:
 		return "stale_handles_refused";
-	case CL_FOUND_EVENT_DESTROYED_TWICE:
+	case CL_FINDING_EVENT_DESTROYED_TWICE:
 		return "event_destroyed_twice";
-	case CL_FOUND_EVENT_FORCED_OUT:
+	case CL_FINDING_EVENT_FORCED_OUT:
 		return "events_forced_out";
-	case CL_FOUND_HELD_FORCED_OUT:
+	case CL_FINDING_HELD_FORCED_OUT:
 		return "held_forced_out";
-	case CL_FOUND_FREED_WHILE_MAPPED:
+	case CL_FINDING_FREED_WHILE_MAPPED:
 		return "freed_while_mapped";
-	case CL_FOUND_OPENED_AFTER_FREE:
+	case CL_FINDING_OPENED_AFTER_FREE:
 		return "opened_after_free";
-	case CL_FOUND_HOLD_RECLAIMED:
+	case CL_FINDING_HOLD_RECLAIMED:
 		return "holds_reclaimed";
-	case CL_FOUND_REFUSED:
+	case CL_FINDING_REFUSED:
 		return "refused_by_cuda";
-	case CL_FOUND_DESCRIPTOR:
+	case CL_FINDING_DESCRIPTOR:
 		return "shared_by_descriptor";
-	case CL_FOUND_NOTHING:
+	case CL_FINDING_NONE:
 	case CL_FINDING_KINDS:
 		break;
 	}
@@ -481,8 +481,8 @@ void cu_show_process(void *data)
 		for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++) {
 			const char *word = finding_word(kind);
 
-			if (word && cl_view_found(&show->view, kind))
-				cu_emit_number(to, word, cl_view_found(&show->view, kind));
+			if (word && cl_view_finding_count(&show->view, kind))
+				cu_emit_number(to, word, cl_view_finding_count(&show->view, kind));
 		}
 	}
 	say_its_holders(show);

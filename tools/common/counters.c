@@ -32,12 +32,12 @@ static void read_notes(struct cu_counters *counters, const struct cl_view *view)
 	for (uint32_t i = 0; i < findings; i++) {
 		if (!cl_view_finding(view, i, &note) || !cl_finding_is_note(note.kind))
 			continue;
-		if (cl_noted_is_fabric(note.call)) {
+		if (cl_call_is_by_fabric(note.call)) {
 			counters->fabric += note.times;
-		} else if (cl_noted_is_shared(note.call) && cl_noted_is_import(note.call)) {
+		} else if (cl_call_is_by_descriptor(note.call) && cl_call_is_import(note.call)) {
 			counters->fd_imports += note.times;
 			counters->fd_import_bytes += note.bytes;
-		} else if (cl_noted_is_shared(note.call)) {
+		} else if (cl_call_is_by_descriptor(note.call)) {
 			counters->fd_exports += note.times;
 			counters->fd_export_bytes += note.bytes;
 		} else if (note.call == CL_CALL_OPEN_HANDLE) {
@@ -55,16 +55,16 @@ void cu_counters_read(struct cu_counters *counters, const struct cl_view *view)
 
 	*counters = (struct cu_counters){
 		.exports = exports_of(view),
-		.refused = cl_view_found(view, CL_FOUND_STALE_REFUSED),
-		.reclaimed = cl_view_found(view, CL_FOUND_HOLD_RECLAIMED),
-		.forced_out = cl_view_found(view, CL_FOUND_EVENT_FORCED_OUT) +
-			      cl_view_found(view, CL_FOUND_HELD_FORCED_OUT),
-		.misuse = cl_view_found(view, CL_FOUND_FREED_TWICE) +
-			  cl_view_found(view, CL_FOUND_EXPORTED_AFTER_FREE) +
-			  cl_view_found(view, CL_FOUND_IMPORT_FREED) +
-			  cl_view_found(view, CL_FOUND_CLOSED_TWICE) +
-			  cl_view_found(view, CL_FOUND_EVENT_DESTROYED_TWICE),
-		.refused_by_cuda = cl_view_found(view, CL_FOUND_REFUSED),
+		.refused = cl_view_finding_count(view, CL_FINDING_STALE_REFUSED),
+		.reclaimed = cl_view_finding_count(view, CL_FINDING_HOLD_RECLAIMED),
+		.forced_out = cl_view_finding_count(view, CL_FINDING_EVENT_FORCED_OUT) +
+			      cl_view_finding_count(view, CL_FINDING_HELD_FORCED_OUT),
+		.misuse = cl_view_finding_count(view, CL_FINDING_FREED_TWICE) +
+			  cl_view_finding_count(view, CL_FINDING_EXPORTED_AFTER_FREE) +
+			  cl_view_finding_count(view, CL_FINDING_IMPORT_FREED) +
+			  cl_view_finding_count(view, CL_FINDING_CLOSED_TWICE) +
+			  cl_view_finding_count(view, CL_FINDING_EVENT_DESTROYED_TWICE),
+		.refused_by_cuda = cl_view_finding_count(view, CL_FINDING_REFUSED),
 		.asked = atomic_load_explicit(&header->pressure_asked, memory_order_relaxed),
 		.has_live = cl_live_is_kept(&view->region, CL_LIVE_WAITED),
 	};

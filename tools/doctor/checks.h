@@ -2,7 +2,7 @@
 /*
  * The checks of `culimbo doctor`: a list of verdicts, each with advice.
  *
- * check_driver.c, check_system.c, check_containers.c and check_notes.c add checks in the order of the output;
+ * check_driver.c, check_system.c, check_containers.c and check_refused.c add checks in the order of the output;
  * doctor.c prints them.
  */
 #ifndef CU_CHECKS_H
@@ -39,7 +39,7 @@ void cu_check_system(void);
 /* check_containers.c: do all processes of this user that are seen use one directory? */
 void cu_check_containers(void);
 
-/* check_notes.c: what CUDA refused to share, for processes that live, or whose files are left. */
-void cu_check_notes(void);
+/* check_refused.c: what CUDA refused to share, for processes that live, or whose files are left. */
+void cu_check_refused(void);
 
 #endif

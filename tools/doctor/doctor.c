@@ -134,7 +134,7 @@ static int doctor(const struct cu_command *command, int argc, char **argv)
 	cu_check_driver(simulate, patience_ms);
 	cu_check_system();
 	cu_check_containers();
-	cu_check_notes();
+	cu_check_refused();
 	for (unsigned int i = 0; i < cu_checks_n; i++) {
 		if (cu_checks[i].verdict == FAIL)
 			status = CU_FAILED;

@@ -41,7 +41,7 @@ void cu_trace_stacks_read(struct cu_trace_process *p, int fd, const struct cl_tr
 	view->header.exporter = p->who;
 	view->header.modules = (uint32_t)modules;
 	view->header.stack_words = (uint32_t)words;
-	view->is = (struct cl_view){ .region = { .fd = -1, .header = &view->header, .notes = part },
+	view->is = (struct cl_view){ .region = { .fd = -1, .header = &view->header, .report_data = part },
 				     .state = CL_DEAD };
 	p->stacks = view;
 }
@@ -65,8 +65,8 @@ void cu_trace_stacks_free(struct cu_trace_process *p)
 {
 	if (!p->stacks)
 		return;
-	if (p->stacks->is.region.notes)
-		munmap(p->stacks->is.region.notes, PART);
+	if (p->stacks->is.region.report_data)
+		munmap(p->stacks->is.region.report_data, PART);
 	else
 		cl_view_close(&p->stacks->is);
 	free(p->stacks);

@@ -3,12 +3,12 @@
  * Records for reports (diag/): what a process writes about itself is correct, stores nothing twice, and
  * never disturbs the program.  Promises 4 and 5.
  */
-#include "tests/unit/notes.h"
+#include "tests/unit/report_data.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/self/self.h"
 #include "shim/shm/view.h"
 
@@ -87,7 +87,7 @@ IN_A_CHILD(as_many_frames_as_wanted)
 }
 
 /* A free that does not enter the limbo takes no stack. */
-IN_A_CHILD(a_free_that_goes_to_the_driver_notes_nothing)
+IN_A_CHILD(a_free_that_goes_to_the_driver_writes_nothing)
 {
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -184,7 +184,7 @@ IN_A_CHILD(who_only_imports_needs_no_file)
 	CHECK(!cl_own.file_id);
 	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_IMPORT_FREED]), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_IMPORT_FREED]), 1);
 	CHECK(stat(log_path, &log) || !log.st_size);
 	/* once it exports, it is an error that must be reported */
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
@@ -194,7 +194,7 @@ IN_A_CHILD(who_only_imports_needs_no_file)
 	end_exporter(other, line);
 }
 
-IN_A_CHILD(without_room_there_are_fewer_notes_and_one_word)
+IN_A_CHILD(without_room_there_are_fewer_stacks_and_one_word)
 {
 	CUipcMemHandle handle;
 	char text[4096] = "", *said;
@@ -219,7 +219,7 @@ IN_A_CHILD(without_room_there_are_fewer_notes_and_one_word)
 	unlink(log_path);
 }
 
-IN_A_CHILD(a_forked_child_notes_anew)
+IN_A_CHILD(a_forked_child_writes_anew)
 {
 	struct cl_view view;
 	struct cl_view_block block;
@@ -243,10 +243,10 @@ IN_A_CHILD(a_forked_child_notes_anew)
 }
 
 /* Another process has written into our counts and entries: culimbo uses only entries that it got itself. */
-IN_A_CHILD(lies_in_the_notes_are_nothing_to_who_wrote_them)
+IN_A_CHILD(lies_in_the_report_data_are_nothing_to_who_wrote_them)
 {
-	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE };
-	struct cl_import_note note = { .key = 1, .kind = CL_MEMORY };
+	struct cl_finding finding = { .kind = CL_FINDING_FREED_TWICE };
+	struct cl_import_entry entry = { .key = 1, .kind = CL_MEMORY };
 	CUipcMemHandle handle;
 	struct cl_view view;
 	struct cl_view_block block;
@@ -255,15 +255,19 @@ IN_A_CHILD(lies_in_the_notes_are_nothing_to_who_wrote_them)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
-	index = cl_import_log_add(&note);
+	index = cl_import_log_add(&entry);
 	CHECK_EQUAL(index, 0);
-	cl_finding_add(&finding);
+	cl_lock(&cl_exports_lock);
+	cl_finding_add_locked(&finding);
+	cl_unlock(&cl_exports_lock);
 	words = cl_own.header->stack_words;
 	CHECK(!fstat(cl_own.fd, &before));
 	memset(&cl_own.header->modules, 0xff, 16);
 	cl_import_log_opens(index, 2);
-	CHECK_EQUAL(cl_import_log_add(&note), 1);
-	cl_finding_add(&finding);
+	CHECK_EQUAL(cl_import_log_add(&entry), 1);
+	cl_lock(&cl_exports_lock);
+	cl_finding_add_locked(&finding);
+	cl_unlock(&cl_exports_lock);
 	CHECK_EQUAL(cl_own.header->imports, 2);
 	CHECK_EQUAL(cl_own.header->findings, 2);
 	memset(&cl_own.header->modules, 0, 16);
@@ -274,7 +278,7 @@ IN_A_CHILD(lies_in_the_notes_are_nothing_to_who_wrote_them)
 	view = own();
 	CHECK(cl_view_block(&view, 0, &block) && block.export_stack);
 	cl_import_log_opens(1, 0);
-	CHECK_EQUAL(cl_import_log_add(&note), 1);
+	CHECK_EQUAL(cl_import_log_add(&entry), 1);
 }
 
 int main(void)
@@ -283,13 +287,13 @@ int main(void)
 		cmocka_unit_test(a_block_says_where_it_was_exported_and_freed),
 		cmocka_unit_test(equal_stacks_are_noted_once),
 		cmocka_unit_test(as_many_frames_as_wanted),
-		cmocka_unit_test(a_free_that_goes_to_the_driver_notes_nothing),
+		cmocka_unit_test(a_free_that_goes_to_the_driver_writes_nothing),
 		cmocka_unit_test(an_import_is_noted_while_it_is_open),
 		cmocka_unit_test(what_goes_with_its_context_is_not_noted_as_open),
 		cmocka_unit_test(who_only_imports_needs_no_file),
-		cmocka_unit_test(without_room_there_are_fewer_notes_and_one_word),
-		cmocka_unit_test(a_forked_child_notes_anew),
-		cmocka_unit_test(lies_in_the_notes_are_nothing_to_who_wrote_them),
+		cmocka_unit_test(without_room_there_are_fewer_stacks_and_one_word),
+		cmocka_unit_test(a_forked_child_writes_anew),
+		cmocka_unit_test(lies_in_the_report_data_are_nothing_to_who_wrote_them),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -3,7 +3,7 @@
  * Records for reports (diag/): they survive a kill, and are removed when they are not wanted.  The end of a
  * process and a fork need nothing that may be missing.
  */
-#include "tests/unit/notes.h"
+#include "tests/unit/report_data.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -30,7 +30,7 @@ static unsigned int reclaimed(const struct cl_view *view)
 	struct cl_finding found;
 
 	cl_limbo_reap(&cl_exporter);
-	return findings_of(view, CL_FOUND_HOLD_RECLAIMED, &found);
+	return findings_of(view, CL_FINDING_HOLD_RECLAIMED, &found);
 }
 
 IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
@@ -62,7 +62,7 @@ IN_A_CHILD(the_dead_are_found_and_left_a_file_that_says_what_they_had)
 	kill(other, SIGKILL);
 	CHECK_EQUAL(waitpid(other, &status, 0), other);
 	CHECK(COMES_TRUE(reclaimed(&view) == 1, SOON));
-	findings_of(&view, CL_FOUND_HOLD_RECLAIMED, &found);
+	findings_of(&view, CL_FINDING_HOLD_RECLAIMED, &found);
 	CHECK_EQUAL(found.pid, other);
 	CHECK_EQUAL(found.key, p);
 	CHECK_EQUAL(found.size, 4096);

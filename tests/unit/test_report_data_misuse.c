@@ -3,10 +3,10 @@
  * Notes: misuse is found, with the stacks of both calls, and only where it is one; findings
  * are bounded.
  */
-#include "tests/unit/notes.h"
+#include "tests/unit/report_data.h"
 
 #include "shim/diag/happened.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/self/self.h"
 #include "shim/importer/peers.h"
 #include "shim/shm/view.h"
@@ -24,7 +24,7 @@ IN_A_CHILD(misuse_of_blocks_is_found_with_both_stacks)
 	CHECK_EQUAL(free_here(p), CUDA_SUCCESS);
 	view = own();
 	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_FREED_TWICE, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_FREED_TWICE, &found), 1);
 	CHECK_EQUAL(found.key, p);
 	CHECK_EQUAL(found.size, 1024);
 	CHECK_EQUAL(found.file_id, cl_own.file_id);
@@ -33,13 +33,13 @@ IN_A_CHILD(misuse_of_blocks_is_found_with_both_stacks)
 	CHECK(LEADS_THROUGH(&view, found.stack, free_here));
 	CHECK(LEADS_THROUGH(&view, found.other_stack, free_here));
 	CHECK_EQUAL(export_here(&handle, p), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_EXPORTED_AFTER_FREE, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_EXPORTED_AFTER_FREE, &found), 1);
 	/* an error of the driver comes first with culimbo, too */
 	fake.none_result = CUDA_ERROR_INVALID_CONTEXT;
 	CHECK_EQUAL(export_here(&handle, p), CUDA_ERROR_INVALID_CONTEXT);
 	CHECK_EQUAL(cl_memory_free_async(p, NULL, false), CUDA_ERROR_INVALID_CONTEXT);
 	fake.none_result = CUDA_SUCCESS;
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_EXPORTED_AFTER_FREE, &found), 2);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_EXPORTED_AFTER_FREE, &found), 2);
 	CHECK(LEADS_THROUGH(&view, found.stack, export_here));
 	CHECK(LEADS_THROUGH(&view, found.other_stack, free_here));
 }
@@ -58,7 +58,7 @@ IN_A_CHILD(misuse_of_imports_is_found_with_both_stacks)
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_SUCCESS);
 	view = own();
 	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_IMPORT_FREED, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_IMPORT_FREED, &found), 1);
 	CHECK_EQUAL(found.pid, other);
 	CHECK_EQUAL(found.size, 2048);
 	CHECK(LEADS_THROUGH(&view, found.stack, free_here));
@@ -66,11 +66,11 @@ IN_A_CHILD(misuse_of_imports_is_found_with_both_stacks)
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
 	/* the fake driver closes what was ever open: another address, which it refuses */
 	CHECK_EQUAL(close_here(p - 0x10000000000), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_CLOSED_TWICE, &found), 1);
 	CHECK_EQUAL(found.other_stack, 0);
 	cl_driver.cuIpcCloseMemHandle = fake_free; /* refuses it */
 	CHECK_EQUAL(close_here(p), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 2);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_CLOSED_TWICE, &found), 2);
 	CHECK_EQUAL(found.pid, other);
 	CHECK(found.other_when && found.other_when < found.when);
 	CHECK(LEADS_THROUGH(&view, found.stack, close_here));
@@ -81,7 +81,7 @@ IN_A_CHILD(misuse_of_imports_is_found_with_both_stacks)
 	tail ^= 1ull << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS);
 	memcpy(stale.reserved + 56, &tail, sizeof tail);
 	CHECK_EQUAL(open_here(&p, &stale), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_STALE_REFUSED, &found), 1);
 	CHECK_EQUAL(found.file_id, stamp_of(&stale).file_id);
 	CHECK_EQUAL(found.generation, 1);
 	CHECK(LEADS_THROUGH(&view, found.stack, open_here));
@@ -104,7 +104,7 @@ IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
 	view = own();
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_EVENT_DESTROYED_TWICE, &found), 1);
 	CHECK_EQUAL(found.key, (uintptr_t)event);
 	CHECK_EQUAL(found.block_kind, CL_EVENT);
 	CHECK(found.stack && found.other_stack);
@@ -114,7 +114,7 @@ IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
 	cl_options.max_events.number = 1;
 	CHECK_EQUAL(cl_event_destroy(other, fake_event_destroy), CUDA_SUCCESS);
 	cl_limbo_collect(&cl_exporter, false);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_FORCED_OUT, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_EVENT_FORCED_OUT, &found), 1);
 	CHECK_EQUAL(found.key, (uintptr_t)event);
 	CHECK(found.other_stack);
 }
@@ -158,7 +158,7 @@ IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 	start_with(HOUR, CL_COLLECTOR_THREAD);
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_ERROR_INVALID_VALUE);
 	view = own();
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), ++n);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_STALE_REFUSED, &found), ++n);
 	CHECK(found.other_when && found.other_when < found.when);
 	CHECK(LEADS_THROUGH(&view, found.stack, open_here));
 	/* a forked child has our addresses */
@@ -167,7 +167,7 @@ IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 	CHECK(cl_view_stack_frame(&view, found.stack, 0, &frame) && !frame.foreign);
 	word = found.other_stack;
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), ++n);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_STALE_REFUSED, &found), ++n);
 	CHECK_EQUAL(found.other_stack, word); /* one place, recorded once */
 
 	/* false entries: no stack, impossible addresses, too long a stack, another generation */
@@ -191,7 +191,7 @@ IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 		if (way == 1 || way == 2)
 			CHECK_EQUAL(pwrite(region->fd, &word, sizeof word, stack), sizeof word);
 		CHECK_EQUAL(open_here(&p, &handle), CUDA_ERROR_INVALID_VALUE);
-		CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), ++n);
+		CHECK_EQUAL(findings_of(&view, CL_FINDING_STALE_REFUSED, &found), ++n);
 		CHECK_EQUAL(found.other_stack, 0);
 		CHECK_EQUAL(found.other_when != 0, way != 3);
 	}
@@ -201,7 +201,7 @@ IN_A_CHILD(a_stale_handle_is_found_with_where_its_block_was_freed)
 	word = UINT64_C(1) << 63 | 4096;
 	CHECK_EQUAL(pwrite(region->fd, &word, sizeof word, stack + 8), sizeof word);
 	CHECK_EQUAL(open_here(&p, &handle), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_STALE_REFUSED, &found), ++n);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_STALE_REFUSED, &found), ++n);
 	CHECK_EQUAL(found.other_stack, 0);
 	close(line);
 	CHECK_EQUAL(waitpid(child, &status, 0), child);
@@ -234,10 +234,10 @@ IN_A_CHILD(an_imported_event_is_found_destroyed_twice)
 	CHECK_EQUAL(cl_event_destroy(event, refuse_destroy), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	view = own();
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 0);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_EVENT_DESTROYED_TWICE, &found), 0);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_ERROR_INVALID_HANDLE);
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_DESTROYED_TWICE]), 1);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_EVENT_DESTROYED_TWICE]), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_EVENT_DESTROYED_TWICE, &found), 1);
 	CHECK_EQUAL(found.key, (uintptr_t)event);
 	CHECK_EQUAL(found.block_kind, CL_EVENT);
 	CHECK(found.stack && found.other_stack && found.other_when && found.other_when <= found.when);
@@ -245,7 +245,7 @@ IN_A_CHILD(an_imported_event_is_found_destroyed_twice)
 	atomic_store(&fake.event_live[((uintptr_t)event - 0x1000) / 16], true);
 	cl_event_created(event);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_EVENT_DESTROYED_TWICE, &found), 1);
 }
 
 /* The program makes some by a pointer of its own to the driver; of one that it exports, we know. */
@@ -266,7 +266,7 @@ IN_A_CHILD(what_was_exported_where_an_imported_event_was_is_destroyed_as_often_a
 		CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 		CHECK_EQUAL(atomic_load(&fake.destroyed_n), 1 + i);
 	}
-	CHECK_EQUAL(cl_count_get(found[CL_FOUND_EVENT_DESTROYED_TWICE]), 0);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_EVENT_DESTROYED_TWICE]), 0);
 }
 
 /* While this is set, memory allocation in shim/ fails (the linker redirects its calls here). */
@@ -279,7 +279,7 @@ void *__wrap_malloc(size_t size)
 }
 
 /* Without a record of the second, it cannot be told from the first. */
-IN_A_CHILD(an_event_opened_where_one_was_is_destroyed_though_no_memory_was_left_to_note_it)
+IN_A_CHILD(an_event_opened_where_one_was_is_destroyed_though_no_memory_was_left_for_its_mapping)
 {
 	CUipcEventHandle handle = { 0 };
 	struct cl_finding found;
@@ -298,10 +298,10 @@ IN_A_CHILD(an_event_opened_where_one_was_is_destroyed_though_no_memory_was_left_
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 2);
 	view = own();
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_EVENT_DESTROYED_TWICE, &found), 0);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_EVENT_DESTROYED_TWICE, &found), 0);
 }
 
-IN_A_CHILD(a_second_close_of_what_no_memory_was_left_to_note_is_told_without_another_ones_first)
+IN_A_CHILD(a_second_close_of_what_no_memory_was_left_for_is_told_without_another_ones_first)
 {
 	CUresult (*close_of_the_driver)(CUdeviceptr);
 	struct cl_finding found;
@@ -326,10 +326,10 @@ IN_A_CHILD(a_second_close_of_what_no_memory_was_left_to_note_is_told_without_ano
 	no_memory = false;
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
 	view = own();
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 0);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_CLOSED_TWICE, &found), 0);
 	cl_driver.cuIpcCloseMemHandle = fake_free; /* refuses it */
 	CHECK_EQUAL(close_here(p), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_CLOSED_TWICE, &found), 1);
 	CHECK_EQUAL(found.key, p);
 	CHECK(!found.other_stack && !found.other_when);
 	/* a new record gives a new report */
@@ -338,7 +338,7 @@ IN_A_CHILD(a_second_close_of_what_no_memory_was_left_to_note_is_told_without_ano
 	CHECK_EQUAL(close_here(p), CUDA_SUCCESS);
 	cl_driver.cuIpcCloseMemHandle = fake_free;
 	CHECK_EQUAL(close_here(p), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_CLOSED_TWICE, &found), 2);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_CLOSED_TWICE, &found), 2);
 	CHECK(found.other_stack && found.other_when);
 	unlink(log_path); /* it says that there was no memory */
 	end_exporter(third, another_line);
@@ -348,7 +348,7 @@ IN_A_CHILD(a_second_close_of_what_no_memory_was_left_to_note_is_told_without_ano
 /* Findings beyond their table are counted. */
 IN_A_CHILD(findings_are_bounded_and_all_counted)
 {
-	struct cl_finding finding = { .kind = CL_FOUND_FREED_TWICE };
+	struct cl_finding finding = { .kind = CL_FINDING_FREED_TWICE };
 	CUipcMemHandle handle;
 	struct cl_view view;
 
@@ -356,11 +356,13 @@ IN_A_CHILD(findings_are_bounded_and_all_counted)
 	CHECK_EQUAL(export_here(&handle, fake_alloc(1024, CONTEXT_A)), CUDA_SUCCESS);
 	for (uint32_t i = 0; i < CL_FINDINGS + 10; i++) {
 		finding.key = i;
-		cl_finding_add(&finding);
+		cl_lock(&cl_exports_lock);
+		cl_finding_add_locked(&finding);
+		cl_unlock(&cl_exports_lock);
 	}
 	view = own();
 	CHECK_EQUAL(cl_view_findings(&view), CL_FINDINGS);
-	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_FREED_TWICE), CL_FINDINGS + 10);
+	CHECK_EQUAL(cl_view_finding_count(&view, CL_FINDING_FREED_TWICE), CL_FINDINGS + 10);
 	CHECK(cl_view_finding(&view, CL_FINDINGS - 1, &finding));
 	CHECK_EQUAL(finding.key, CL_FINDINGS - 1);
 }
@@ -377,10 +379,10 @@ IN_A_CHILD(each_kind_is_heard_of_in_every_way)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_options.log.number = CL_LOG_DEBUG;
-	for (enum cl_finding_kind kind = CL_FOUND_NOTHING + 1; kind <= CL_FOUND_OPENED_AFTER_FREE; kind++) {
+	for (enum cl_finding_kind kind = CL_FINDING_NONE + 1; kind <= CL_FINDING_OPENED_AFTER_FREE; kind++) {
 		cl_happened(kind, &about, 8);
 		view = own();
-		CHECK_EQUAL(cl_count_get(found[kind]), 1);
+		CHECK_EQUAL(cl_count_get(findings[kind]), 1);
 		CHECK_EQUAL(findings_of(&view, kind, &found), 1);
 		CHECK_EQUAL(found.key, about.key);
 		CHECK_EQUAL(found.size, about.size);
@@ -410,8 +412,8 @@ int main(void)
 		cmocka_unit_test(a_stale_handle_is_found_with_where_its_block_was_freed),
 		cmocka_unit_test(an_imported_event_is_found_destroyed_twice),
 		cmocka_unit_test(what_was_exported_where_an_imported_event_was_is_destroyed_as_often_as_it_is_made),
-		cmocka_unit_test(an_event_opened_where_one_was_is_destroyed_though_no_memory_was_left_to_note_it),
-		cmocka_unit_test(a_second_close_of_what_no_memory_was_left_to_note_is_told_without_another_ones_first),
+		cmocka_unit_test(an_event_opened_where_one_was_is_destroyed_though_no_memory_was_left_for_its_mapping),
+		cmocka_unit_test(a_second_close_of_what_no_memory_was_left_for_is_told_without_another_ones_first),
 		cmocka_unit_test(findings_are_bounded_and_all_counted),
 	};
 

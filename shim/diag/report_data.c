@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the notes: see notes.h.  Private memory has the place and size of each part, since other
+ * Writes the report data: see report_data.h.  Private memory has the place and size of each part, since other
  * processes can damage the file, and we must touch only what has memory.  A part grows by pages.
  * The header counts an entry only after it is written, so readers never see half of one.
  */
@@ -11,7 +11,7 @@
 #include "shim/base/hash.h"
 #include "shim/base/list.h"
 #include "shim/base/log.h"
-#include "shim/diag/notes.h"
+#include "shim/diag/report_data.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 #include "shim/diag/python.h"
@@ -31,10 +31,10 @@ struct growing {
 static struct {
 	struct growing modules, words, findings;
 	bool begun;
-} notes;
+} parts;
 
 /* Under cl_imports_lock; where the part grows, under cl_exports_lock, too. */
-#define IMPORTS_BEGIN { { CL_AT_IMPORTS, sizeof(struct cl_import_note), CL_IMPORTS, 0, 0, false }, NULL, 0, 0 }
+#define IMPORTS_BEGIN { { CL_AT_IMPORTS, sizeof(struct cl_import_entry), CL_IMPORTS, 0, 0, false }, NULL, 0, 0 }
 static struct imports {
 	struct growing part;
 	uint32_t *free; /* entries that can be used again, the last one first */
@@ -45,13 +45,13 @@ static struct imports {
 static void begin_locked(bool importer)
 {
 	cl_own_need_locked(importer);
-	if (notes.begun)
+	if (parts.begun)
 		return;
-	notes.begun = true;
-	notes.modules = (struct growing){ CL_AT_MODULES, sizeof(struct cl_module), CL_MODULES, 0, 0, false };
+	parts.begun = true;
+	parts.modules = (struct growing){ CL_AT_MODULES, sizeof(struct cl_module), CL_MODULES, 0, 0, false };
 	/* word 0 names no stack */
-	notes.words = (struct growing){ CL_AT_STACKS, 8, CL_STACK_WORDS, 1, 0, false };
-	notes.findings = (struct growing){ CL_AT_FINDINGS, sizeof(struct cl_finding), CL_FINDINGS, 0, 0, false };
+	parts.words = (struct growing){ CL_AT_STACKS, 8, CL_STACK_WORDS, 1, 0, false };
+	parts.findings = (struct growing){ CL_AT_FINDINGS, sizeof(struct cl_finding), CL_FINDINGS, 0, 0, false };
 }
 
 static void *entry_of(const struct growing *part, uint32_t index)
@@ -143,7 +143,7 @@ static struct known_words *find_words_locked(uint64_t head, const uint64_t *word
 }
 
 /* Returns the index of @module, which it adds if it is new, or CL_NO_LOG_ENTRY. */
-static uint32_t note_module_locked(const struct cl_module *module)
+static uint32_t add_module_locked(const struct cl_module *module)
 {
 	struct known_module *known;
 	struct cl_module *to;
@@ -152,23 +152,23 @@ static uint32_t note_module_locked(const struct cl_module *module)
 		if (!memcmp(&known->module, module, sizeof *module))
 			return known->index;
 	/* modules of other processes' stacks (end 0) leave room for our own */
-	if (!module->end && notes.modules.used >= CL_MODULES / 2)
+	if (!module->end && parts.modules.used >= CL_MODULES / 2)
 		return CL_NO_LOG_ENTRY;
 	known = malloc(sizeof *known);
-	to = known ? grow_locked(&notes.modules, 1) : NULL;
+	to = known ? grow_locked(&parts.modules, 1) : NULL;
 	if (!to) {
 		free(known);
 		return CL_NO_LOG_ENTRY;
 	}
 	known->module = *to = *module;
-	known->index = notes.modules.used;
+	known->index = parts.modules.used;
 	cl_list_add_front(&known_modules, &known->node);
-	count_locked(&notes.modules, 1, &cl_own.header->modules);
+	count_locked(&parts.modules, 1, &cl_own.header->modules);
 	return known->index;
 }
 
 /* Finds or adds @head and the @n words behind it.  Returns the index of the first, or 0. */
-static uint32_t note_words_locked(uint64_t head, const uint64_t *word, uint32_t n)
+static uint32_t add_words_locked(uint64_t head, const uint64_t *word, uint32_t n)
 {
 	uint64_t hash, *to;
 	struct known_words *new = find_words_locked(head, word, n, &hash);
@@ -176,14 +176,14 @@ static uint32_t note_words_locked(uint64_t head, const uint64_t *word, uint32_t 
 	if (new) /* another thread has added it meanwhile */
 		return new->at;
 	new = malloc(sizeof *new + n * sizeof *word);
-	to = new ? grow_locked(&notes.words, n + 1) : NULL;
+	to = new ? grow_locked(&parts.words, n + 1) : NULL;
 	if (!to) {
 		free(new);
 		return 0;
 	}
 	new->hash = hash;
 	new->head = head;
-	new->at = notes.words.used;
+	new->at = parts.words.used;
 	new->n = n;
 	memcpy(new->word, word, n * sizeof *word);
 	HASH_ADD(hh, all_words, hash, sizeof new->hash, new);
@@ -193,12 +193,12 @@ static uint32_t note_words_locked(uint64_t head, const uint64_t *word, uint32_t 
 	}
 	to[0] = head;
 	memcpy(to + 1, word, n * sizeof *word);
-	count_locked(&notes.words, n + 1, &cl_own.header->stack_words);
+	count_locked(&parts.words, n + 1, &cl_own.header->stack_words);
 	return new->at;
 }
 
 /* Finds or adds a stack that the cache has no name for.  Not inlined: it needs much stack itself. */
-static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stack, bool importer)
+static __attribute__((noinline)) uint32_t add_stack(const struct cl_stack *stack, bool importer)
 {
 	enum { AT_ONCE = 4 };
 	struct cl_module modules[AT_ONCE];
@@ -213,7 +213,7 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 	known = find_words_locked(head, stack->frame, stack->n, &hash);
 	if (known)
 		word = known->at;
-	full = notes.words.full;
+	full = parts.words.full;
 	cl_unlock(&cl_exports_lock);
 	if (word)
 		cl_stack_name(stack, word);
@@ -226,9 +226,9 @@ static __attribute__((noinline)) uint32_t note_stack(const struct cl_stack *stac
 		n = cl_stack_modules(stack, seen, modules, AT_ONCE);
 		cl_lock(&cl_exports_lock);
 		for (unsigned int i = 0; i < n; i++)
-			note_module_locked(&modules[i]);
+			add_module_locked(&modules[i]);
 		if (n < AT_ONCE)
-			word = note_words_locked(head, stack->frame, stack->n);
+			word = add_words_locked(head, stack->frame, stack->n);
 		cl_unlock(&cl_exports_lock);
 	}
 	if (word)
@@ -253,24 +253,24 @@ static uint32_t python_stacks; /* whose names were read; no more than PYTHON_STA
 #define UPPER_HALF 0xffffffff00000000u
 
 /* Returns the index of a text of both, or 0. */
-static uint32_t note_text_locked(const char *function, const char *file)
+static uint32_t add_text_locked(const char *function, const char *file)
 {
 	uint64_t words[(2 * CL_PYTHON_TEXT + 7) / 8] = { 0 };
 	size_t first = strlen(function), second = strlen(file);
 	uint64_t n = (first + second + 7) / 8;
 
 	/* texts leave room for stacks */
-	if (!n || first > CL_PYTHON_TEXT || second > CL_PYTHON_TEXT || notes.words.used >= CL_STACK_WORDS / 2)
+	if (!n || first > CL_PYTHON_TEXT || second > CL_PYTHON_TEXT || parts.words.used >= CL_STACK_WORDS / 2)
 		return 0;
 	memcpy(words, function, first);
 	memcpy((char *)words + first, file, second);
-	return note_words_locked(n << CL_TEXT_WORDS_SHIFT | (uint64_t)first << CL_TEXT_FUNCTION_SHIFT |
+	return add_words_locked(n << CL_TEXT_WORDS_SHIFT | (uint64_t)first << CL_TEXT_FUNCTION_SHIFT |
 				 (uint64_t)second << CL_TEXT_FILE_SHIFT, words, (uint32_t)n);
 }
 
 static uint64_t python_word_locked(const char *function, const char *file, unsigned int line)
 {
-	uint32_t text = note_text_locked(function, file);
+	uint32_t text = add_text_locked(function, file);
 
 	return text ? text | (uint64_t)line << 32 : 0;
 }
@@ -279,25 +279,25 @@ static uint64_t python_word_locked(const char *function, const char *file, unsig
  * Finds or adds the stack @stack, which has none, with the @n Python frames at @python.  Returns 0 if
  * there is no room.
  */
-static uint32_t note_with_python_locked(uint32_t stack, const uint64_t *python, uint32_t n, bool unread)
+static uint32_t add_with_python_locked(uint32_t stack, const uint64_t *python, uint32_t n, bool unread)
 {
 	uint64_t words[CL_STACK_FRAMES + CL_PYTHON_FRAMES], head, start;
-	const uint64_t *from = stack < notes.words.used ? entry_of(&notes.words, stack) : NULL;
+	const uint64_t *from = stack < parts.words.used ? entry_of(&parts.words, stack) : NULL;
 
 	/* other processes can write there */
 	head = from ? *from : 0;
 	start = head & CL_STACK_FROM_START;
 	head -= start;
-	if (!head || head > CL_STACK_FRAMES || head >= notes.words.used - stack)
+	if (!head || head > CL_STACK_FRAMES || head >= parts.words.used - stack)
 		return 0;
 	memcpy(words, from + 1, head * sizeof words[0]);
 	memcpy(words + head, python, n * sizeof words[0]);
-	return note_words_locked(head | start | (uint64_t)n << CL_PYTHON_SHIFT | (unread ? CL_PYTHON_UNREAD : 0),
+	return add_words_locked(head | start | (uint64_t)n << CL_PYTHON_SHIFT | (unread ? CL_PYTHON_UNREAD : 0),
 				 words, (uint32_t)head + n);
 }
 
 /* Not inlined: it needs much stack itself.  Returns @stack if there is no room. */
-static __attribute__((noinline)) uint32_t note_python(uint32_t stack, const struct cl_python_places *places)
+static __attribute__((noinline)) uint32_t add_python(uint32_t stack, const struct cl_python_places *places)
 {
 	uint64_t python[CL_PYTHON_FRAMES];
 	struct cl_python_name name;
@@ -324,7 +324,7 @@ static __attribute__((noinline)) uint32_t note_python(uint32_t stack, const stru
 	cl_lock(&cl_exports_lock);
 	if (from)
 		python_took += cl_now() - from;
-	with = note_with_python_locked(stack, python, n, unread);
+	with = add_with_python_locked(stack, python, n, unread);
 	cl_unlock(&cl_exports_lock);
 	return with ? with : stack;
 }
@@ -351,7 +351,7 @@ static __attribute__((noinline)) uint32_t with_python(uint32_t stack)
 		places.n = 0;
 		places.unread = true;
 	}
-	with = note_python(stack, &places);
+	with = add_python(stack, &places);
 	atomic_store_explicit(&python_names[at].value, (key & UPPER_HALF) | with, memory_order_relaxed);
 	atomic_store_explicit(&python_names[at].key, key, memory_order_relaxed);
 	return with;
@@ -368,19 +368,19 @@ uint32_t cl_stack_write(bool importer)
 	if (!stack.n)
 		return 0;
 	/* a stack with a name is in our file: it got the name when it was written there */
-	word = stack.name ? stack.name : note_stack(&stack, importer);
+	word = stack.name ? stack.name : add_stack(&stack, importer);
 	return word && cl_python_is_there() ? with_python(word) : word;
 }
 
 /* Not inlined: it needs much stack itself.  Of @frame only the lengths are known to be right. */
-__attribute__((noinline)) static uint32_t note_foreign_module_locked(const struct cl_view_frame *frame)
+__attribute__((noinline)) static uint32_t add_foreign_module_locked(const struct cl_view_frame *frame)
 {
 	struct cl_module module = { .bias = frame->address - frame->offset,
 				    .build_id_length = (uint8_t)frame->build_id_length };
 
 	memcpy(module.build_id, frame->build_id, sizeof module.build_id);
 	memcpy(module.path, frame->path, sizeof module.path); /* zeros follow the text */
-	return frame->path[0] ? note_module_locked(&module) : CL_NO_LOG_ENTRY;
+	return frame->path[0] ? add_module_locked(&module) : CL_NO_LOG_ENTRY;
 }
 
 uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
@@ -395,14 +395,14 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 		return 0;
 	begin_locked(true);
 	/* a finding that is only counted has no stack */
-	if (notes.findings.used == CL_FINDINGS || notes.words.full)
+	if (parts.findings.used == CL_FINDINGS || parts.words.full)
 		return 0;
 	while (n < CL_STACK_FRAMES && cl_view_stack_frame(view, stack, n, &frame)) {
 		uint64_t module;
 
 		if (frame.address >> CL_FOREIGN_ADDRESS_BITS)
 			return 0;
-		module = (uint64_t)note_foreign_module_locked(&frame) + 1;
+		module = (uint64_t)add_foreign_module_locked(&frame) + 1;
 		if (module > CL_FOREIGN_NO_MODULE)
 			module = CL_FOREIGN_NO_MODULE;
 		/* so it equals no stack of ours, whose addresses have no bits up there */
@@ -412,7 +412,7 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 	cl_view_python_depth(view, stack, &unread);
 	while (more < CL_PYTHON_FRAMES && cl_view_python_frame(view, stack, more, &python))
 		copy[n + more++] = python_word_locked(python.function, python.file, python.line);
-	return n ? note_words_locked((uint64_t)n << CL_FOREIGN_SHIFT | (uint64_t)more << CL_PYTHON_SHIFT |
+	return n ? add_words_locked((uint64_t)n << CL_FOREIGN_SHIFT | (uint64_t)more << CL_PYTHON_SHIFT |
 				     (unread ? CL_PYTHON_UNREAD : 0) | (start ? CL_STACK_FROM_START : 0),
 				     copy, n + more) : 0;
 }
@@ -433,22 +433,22 @@ static bool need_import_entry(void)
 	return there;
 }
 
-static struct cl_import_note *import_entry(uint32_t index)
+static struct cl_import_entry *import_entry(uint32_t index)
 {
-	return (struct cl_import_note *)((char *)cl_own.header + CL_AT_IMPORTS) + index;
+	return (struct cl_import_entry *)((char *)cl_own.header + CL_AT_IMPORTS) + index;
 }
 
-struct cl_import_note *cl_import_log_begin(uint32_t *index)
+struct cl_import_entry *cl_import_log_begin(uint32_t *index)
 {
 	*index = imports.part.used;
 	if (imports.free_n)
 		*index = imports.free[--imports.free_n];
-	else if ((*index + 1ull) * sizeof(struct cl_import_note) > imports.part.got && !need_import_entry())
+	else if ((*index + 1ull) * sizeof(struct cl_import_entry) > imports.part.got && !need_import_entry())
 		return NULL;
 	return import_entry(*index);
 }
 
-void cl_import_log_end(uint32_t index, struct cl_import_note *to)
+void cl_import_log_end(uint32_t index, struct cl_import_entry *to)
 {
 	/* release: a reader that sees the entry in use reads all of it */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
@@ -472,49 +472,36 @@ static void free_import(uint32_t index)
 
 void cl_import_log_opens(uint32_t index, uint64_t opens)
 {
-	struct cl_import_note *note;
+	struct cl_import_entry *entry;
 
 	if (index >= imports.part.used) /* CL_NO_LOG_ENTRY */
 		return;
-	note = import_entry(index);
+	entry = import_entry(index);
 	/* release: the next import is written into the entry after this */
-	atomic_store_explicit(&note->opens, opens, memory_order_release);
+	atomic_store_explicit(&entry->opens, opens, memory_order_release);
 	if (!opens)
 		free_import(index);
 }
 
 /* ------------------------------------------------------------------- findings */
-/* Returns false if @finding is only counted. */
-static bool add_locked(const struct cl_finding *finding)
+bool cl_finding_add_locked(const struct cl_finding *finding)
 {
 	struct cl_finding *to, copy = *finding;
 	uint32_t kind = finding->kind;
 
 	begin_locked(true);
-	atomic_fetch_add_explicit(&cl_own.header->found[kind], 1, memory_order_relaxed);
-	to = grow_locked(&notes.findings, 1);
+	atomic_fetch_add_explicit(&cl_own.header->finding_counts[kind], 1, memory_order_relaxed);
+	to = grow_locked(&parts.findings, 1);
 	if (!to)
 		return false;
-	copy.kind = CL_FOUND_NOTHING;
+	copy.kind = CL_FINDING_NONE;
 	if (!copy.when)
 		copy.when = cl_now();
 	memcpy(to, &copy, sizeof copy);
 	/* release: a reader that sees the kind reads all of the finding */
 	atomic_store_explicit(&to->kind, kind, memory_order_release);
-	count_locked(&notes.findings, 1, &cl_own.header->findings);
+	count_locked(&parts.findings, 1, &cl_own.header->findings);
 	return true;
-}
-
-void cl_finding_add_locked(const struct cl_finding *finding)
-{
-	add_locked(finding);
-}
-
-void cl_finding_add(const struct cl_finding *finding)
-{
-	cl_lock(&cl_exports_lock);
-	cl_finding_add_locked(finding);
-	cl_unlock(&cl_exports_lock);
 }
 
 /* Notes that have an entry, and where that is.  Private: what the file says may be damaged. */
@@ -537,31 +524,31 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 	if (t == end && !note->times)
 		return;
 	if (t == end && tallies_n < TALLIES) {
-		if (!add_locked(note))
+		if (!cl_finding_add_locked(note))
 			return;
 		tallies_n++;
-		*t = (struct tally){ note->kind, note->stack, note->result, notes.findings.used - 1,
+		*t = (struct tally){ note->kind, note->stack, note->result, parts.findings.used - 1,
 				     note->made, note->call,  note->device };
 		return;
 	}
 	begin_locked(true);
-	atomic_fetch_add_explicit(&cl_own.header->found[note->kind], note->times != 0, memory_order_relaxed);
+	atomic_fetch_add_explicit(&cl_own.header->finding_counts[note->kind], note->times != 0, memory_order_relaxed);
 	/* a file that was made after the entry may have no room for it */
-	if (t == end || !get_locked(&notes.findings, (t->index + 1ull) * sizeof *entry))
+	if (t == end || !get_locked(&parts.findings, (t->index + 1ull) * sizeof *entry))
 		return;
-	entry = entry_of(&notes.findings, t->index);
+	entry = entry_of(&parts.findings, t->index);
 	atomic_fetch_add_explicit(&entry->times, note->times, memory_order_relaxed);
 	atomic_fetch_add_explicit(&entry->bytes, note->size, memory_order_relaxed);
 }
 
-void cl_notes_copy_stacks_locked(char *to, uint64_t size, uint32_t *modules, uint32_t *words)
+void cl_report_data_copy_stacks_locked(char *to, uint64_t size, uint32_t *modules, uint32_t *words)
 {
 	const uint64_t entry = sizeof(struct cl_module);
 
-	*modules = notes.modules.used;
+	*modules = parts.modules.used;
 	if (*modules > size / 2 / entry)
 		*modules = (uint32_t)(size / 2 / entry);
-	*words = notes.words.used;
+	*words = parts.words.used;
 	if (*words > (size - *modules * entry) / 8)
 		*words = (uint32_t)((size - *modules * entry) / 8);
 	if (*modules)
@@ -570,10 +557,10 @@ void cl_notes_copy_stacks_locked(char *to, uint64_t size, uint32_t *modules, uin
 		memcpy(to + *modules * entry, cl_region_at(&cl_own, CL_AT_STACKS), *words * 8ull);
 }
 
-void cl_notes_forget(void)
+void cl_report_data_forget(void)
 {
 	/* not freed: a thread of the parent may have been changing them when it forked */
-	memset(&notes, 0, sizeof notes);
+	memset(&parts, 0, sizeof parts);
 	all_words = NULL;
 	memset(python_names, 0, sizeof python_names);
 	python_stacks = 0;

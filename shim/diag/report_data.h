@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes: what this process writes into its own region for reports only (shm/layout.h,
- * CL_AT_MODULES): call stacks and findings, and, into a file alone, the import log.
+ * Report data: what this process writes into its own region for reports alone (shm/layout.h,
+ * CL_AT_MODULES): call stacks and findings, and, into a file only, the import log.
  *
- * No hold, free or open is decided by them, and nothing here fails: where there is no room or no
+ * No hold, free or open depends on these data, and nothing here fails: where there is no room or no
  * memory, reports say less, and the log says so once.  Functions that end in _locked want
  * cl_exports_lock held, the others take it.  Callers of those of the import log hold
  * cl_imports_lock.  A forked child forgets all of it.
  */
-#ifndef CL_NOTES_H
-#define CL_NOTES_H
+#ifndef CL_REPORT_DATA_H
+#define CL_REPORT_DATA_H
 
 #include "shim/shm/layout.h"
 
@@ -30,30 +30,30 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack);
 
 #define CL_NO_LOG_ENTRY UINT32_MAX
 /* Returns an import log entry for the caller to fill in, and its *index; NULL if there is none. */
-struct cl_import_note *cl_import_log_begin(uint32_t *index);
+struct cl_import_entry *cl_import_log_begin(uint32_t *index);
 /* The caller has filled the entry in, but for `opens`, which becomes 1. */
-void cl_import_log_end(uint32_t index, struct cl_import_note *to);
+void cl_import_log_end(uint32_t index, struct cl_import_entry *to);
 /*
  * Adds an import that was opened to the import log.  Returns the entry's index, or CL_NO_LOG_ENTRY
- * if there is none.  Inline, so that the compiler stores the members of @note straight into the entry.
+ * if there is none.  Inline, so that the compiler stores the members of @entry straight into the log.
  */
-static inline uint32_t cl_import_log_add(const struct cl_import_note *note)
+static inline uint32_t cl_import_log_add(const struct cl_import_entry *entry)
 {
 	uint32_t index;
-	struct cl_import_note *to = cl_import_log_begin(&index);
+	struct cl_import_entry *to = cl_import_log_begin(&index);
 
 	if (!to)
 		return CL_NO_LOG_ENTRY;
-	to->key = note->key;
-	to->size = note->size;
-	to->since = note->since;
-	to->file_id = note->file_id;
-	to->record = note->record;
-	to->generation = note->generation;
-	to->stack = note->stack;
-	to->exporter_pid = note->exporter_pid;
-	to->kind = note->kind;
-	to->device = note->device;
+	to->key = entry->key;
+	to->size = entry->size;
+	to->since = entry->since;
+	to->file_id = entry->file_id;
+	to->record = entry->record;
+	to->generation = entry->generation;
+	to->stack = entry->stack;
+	to->exporter_pid = entry->exporter_pid;
+	to->kind = entry->kind;
+	to->device = entry->device;
 	cl_import_log_end(index, to);
 	return index;
 }
@@ -62,10 +62,9 @@ void cl_import_log_opens(uint32_t index, uint64_t opens);
 
 /*
  * Writes a finding into our file, for cl_happened() (happened.h).  Its `when`, if 0, becomes now.
- * The first CL_FINDINGS are kept, all are counted.
+ * The first CL_FINDINGS are kept, all are counted: returns false if @finding is only counted.
  */
-void cl_finding_add(const struct cl_finding *finding);
-void cl_finding_add_locked(const struct cl_finding *finding);
+bool cl_finding_add_locked(const struct cl_finding *finding);
 /*
  * The same for a note: one of the same place is counted with the first, which gets as much larger.
  * Only so many places have an entry that findings keep room.
@@ -76,7 +75,7 @@ void cl_finding_tally_locked(const struct cl_finding *note);
  * Copies the modules, and behind them the words of the stacks, to @to of @size bytes: as many whole
  * entries as there is room for.  *modules and *words become their numbers.
  */
-void cl_notes_copy_stacks_locked(char *to, uint64_t size, uint32_t *modules, uint32_t *words);
-void cl_notes_forget(void); /* in a forked child */
+void cl_report_data_copy_stacks_locked(char *to, uint64_t size, uint32_t *modules, uint32_t *words);
+void cl_report_data_forget(void); /* in a forked child */
 
 #endif

@@ -46,7 +46,7 @@ static void say(const struct sum *sum, const char *refused, const char *of, cons
 		 sum->dead ? ", which has ended," : "", more, sum->times, sum->times == 1 ? "" : "s");
 }
 
-void cu_check_notes(void)
+void cu_check_refused(void)
 {
 	struct sum handles[CL_MADE_KINDS] = { 0 }, opens = { 0 };
 	int dirfd = cl_self_open_dir(false);

@@ -4,8 +4,8 @@
  * process has recorded.  The driver is fake (fake_driver.h).  Each test is a process that has shared
  * nothing yet; view.c reads its file.
  */
-#ifndef CL_TEST_NOTES_H
-#define CL_TEST_NOTES_H
+#ifndef CL_TEST_REPORT_DATA_H
+#define CL_TEST_REPORT_DATA_H
 
 #include "tests/unit/fake_driver.h"
 
@@ -32,7 +32,7 @@ static inline bool leads_through(const struct cl_view *view, uint32_t stack, uin
 		if (cl_view_stack_frame(view, stack, i, &frame) && frame.address > function &&
 		    frame.address < function + 400) {
 			/* and that is in this program, which the linker gave an id or not */
-			CHECK(strstr(frame.path, "test_notes"));
+			CHECK(strstr(frame.path, "test_report_data"));
 			CHECK(frame.offset < 16 * MIB);
 			return true;
 		}
@@ -51,7 +51,7 @@ static inline unsigned int findings_of(const struct cl_view *view, enum cl_findi
 			*last = finding;
 			n++;
 		}
-	CHECK_EQUAL(cl_view_found(view, kind), n);
+	CHECK_EQUAL(cl_view_finding_count(view, kind), n);
 	return n;
 }
 

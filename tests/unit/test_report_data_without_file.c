@@ -3,7 +3,7 @@
  * A process whose directory cannot be used records findings in its own memory.  The report at exit has
  * them, and so has a file that can be created later.
  */
-#include "tests/unit/notes.h"
+#include "tests/unit/report_data.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -61,7 +61,7 @@ static void has_the_finding(const struct cl_view *view, CUdeviceptr p)
 {
 	struct cl_finding finding;
 
-	CHECK_EQUAL(findings_of(view, CL_FOUND_FREED_TWICE, &finding), 1);
+	CHECK_EQUAL(findings_of(view, CL_FINDING_FREED_TWICE, &finding), 1);
 	CHECK_EQUAL(finding.key, p);
 	CHECK(LEADS_THROUGH(view, finding.stack, free_here));
 }
@@ -104,8 +104,8 @@ IN_A_CHILD(the_report_has_findings_stacks_and_blocks)
 	text = reported();
 	is_in(text, " twice");
 	is_in(text, "that could not be tracked");
-	is_in(text, "test_notes_without_file+0x");
-	is_in(text, "test_notes_without_file, child of ");
+	is_in(text, "test_report_data_without_file+0x");
+	is_in(text, "test_report_data_without_file, child of ");
 }
 
 IN_A_CHILD(a_file_that_is_made_later_has_what_was_found_before)
@@ -126,7 +126,7 @@ IN_A_CHILD(a_file_that_is_made_later_has_what_was_found_before)
 	CHECK_EQUAL(frees_of(late), 1);
 	CHECK_EQUAL(free_here(early), CUDA_ERROR_INVALID_VALUE);
 	cl_view_own(&view);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_FREED_TWICE, &finding), 2);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_FREED_TWICE, &finding), 2);
 	CHECK(LEADS_THROUGH(&view, finding.stack, free_here));
 	CHECK_EQUAL(frees_of(early), 0);
 	id = cl_own.file_id;
@@ -136,7 +136,7 @@ IN_A_CHILD(a_file_that_is_made_later_has_what_was_found_before)
 
 		child_begins();
 		CHECK_EQUAL(cl_view_open(&view, dir, id, NULL, NULL), 0);
-		CHECK_EQUAL(findings_of(&view, CL_FOUND_FREED_TWICE, &finding), 2);
+		CHECK_EQUAL(findings_of(&view, CL_FINDING_FREED_TWICE, &finding), 2);
 		CHECK(LEADS_THROUGH(&view, finding.stack, free_here));
 		_exit(0);
 	}
@@ -146,7 +146,7 @@ IN_A_CHILD(a_file_that_is_made_later_has_what_was_found_before)
 }
 
 /* Their file is asked for more of a part only when the entries of before do not leave room. */
-IN_A_CHILD(notes_of_before_do_not_hide_those_of_after)
+IN_A_CHILD(what_was_written_before_does_not_hide_what_comes_after)
 {
 	struct cl_finding finding;
 	struct cl_view view;
@@ -160,7 +160,7 @@ IN_A_CHILD(notes_of_before_do_not_hide_those_of_after)
 	for (int i = 0; i < 3; i++)
 		CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
 	cl_view_own(&view);
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_FREED_TWICE, &finding), CL_PAGE / sizeof(struct cl_finding) + 3);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_FREED_TWICE, &finding), CL_PAGE / sizeof(struct cl_finding) + 3);
 	end_with_file();
 }
 
@@ -177,7 +177,7 @@ IN_A_CHILD(a_forked_child_begins_without_its_parents)
 		CUdeviceptr mine;
 
 		child_begins();
-		CHECK_EQUAL(cl_own.header->found[CL_FOUND_FREED_TWICE], 0);
+		CHECK_EQUAL(cl_own.header->finding_counts[CL_FINDING_FREED_TWICE], 0);
 		mine = freed_twice();
 		cl_view_own(&view);
 		has_the_finding(&view, mine);
@@ -236,7 +236,7 @@ IN_A_CHILD(little_address_space_is_enough)
 	CHECK(!mkdir(parent, 0700));
 	exported_block(); /* all that the test itself needs is mapped */
 	cl_own_forget();
-	cl_notes_forget();
+	cl_report_data_forget();
 	CHECK(!remove_folder_at(path));
 	address_space_of(32 << 10);
 	freed_twice();
@@ -261,14 +261,14 @@ IN_A_CHILD(without_address_space_there_are_counts)
 	freed_twice();
 	CHECK_EQUAL(logged("cannot make this process's exporter file"), 1);
 	cl_view_own(&view);
-	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_FREED_TWICE), 2);
+	CHECK_EQUAL(cl_view_finding_count(&view, CL_FINDING_FREED_TWICE), 2);
 	CHECK_EQUAL(cl_view_findings(&view), 0);
 	/* with a file it is like any other process */
 	CHECK(!setrlimit(RLIMIT_AS, &none));
 	later();
 	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
 	cl_view_own(&view);
-	CHECK_EQUAL(cl_view_found(&view, CL_FOUND_FREED_TWICE), 3);
+	CHECK_EQUAL(cl_view_finding_count(&view, CL_FINDING_FREED_TWICE), 3);
 	CHECK_EQUAL(cl_view_findings(&view), 1);
 	CHECK(cl_view_finding(&view, 0, &finding));
 	CHECK(LEADS_THROUGH(&view, finding.stack, free_here));
@@ -320,7 +320,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_report_has_findings_stacks_and_blocks),
 		cmocka_unit_test(a_file_that_is_made_later_has_what_was_found_before),
-		cmocka_unit_test(notes_of_before_do_not_hide_those_of_after),
+		cmocka_unit_test(what_was_written_before_does_not_hide_what_comes_after),
 		cmocka_unit_test(a_forked_child_begins_without_its_parents),
 		cmocka_unit_test(little_address_space_is_enough),
 		cmocka_unit_test(without_address_space_there_are_counts),

@@ -3,7 +3,7 @@
  * With CULIMBO_STRICT, a free while another process has the block open, and an open after the free, are
  * findings: once, and only where no other finding says the same.
  */
-#include "tests/unit/notes.h"
+#include "tests/unit/report_data.h"
 #include "tests/unit/other.h"
 
 static struct cl_finding found;
@@ -16,7 +16,7 @@ static unsigned int early(void)
 	/* the collector may be writing an entry */
 	cl_lock(&cl_exports_lock);
 	view = own();
-	n = findings_of(&view, CL_FOUND_FREED_WHILE_MAPPED, &found);
+	n = findings_of(&view, CL_FINDING_FREED_WHILE_MAPPED, &found);
 	cl_unlock(&cl_exports_lock);
 	return n;
 }
@@ -171,7 +171,7 @@ IN_A_CHILD(a_holder_that_died_is_told_of_as_such_alone)
 	end_here();
 	CHECK_EQUAL(early(), 0);
 	view = own();
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_HOLD_RECLAIMED, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_HOLD_RECLAIMED, &found), 1);
 }
 
 IN_A_CHILD(a_block_that_is_forced_out_is_told_of_as_such_alone)
@@ -192,7 +192,7 @@ IN_A_CHILD(a_block_that_is_forced_out_is_told_of_as_such_alone)
 	end_here();
 	CHECK_EQUAL(early(), 0);
 	view = own();
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_HELD_FORCED_OUT, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_HELD_FORCED_OUT, &found), 1);
 	unlink(log_path);
 }
 
@@ -258,7 +258,7 @@ IN_A_CHILD(an_open_after_the_free_is_found_once)
 	CHECK_EQUAL(open_here(&p, &block.handle), CUDA_SUCCESS);
 	CHECK_EQUAL(open_here(&again, &block.handle), CUDA_SUCCESS);
 	view = own();
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_OPENED_AFTER_FREE, &found), 1);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_OPENED_AFTER_FREE, &found), 1);
 	CHECK_EQUAL(found.pid, other.pid);
 	CHECK_EQUAL(found.key, p);
 	CHECK_EQUAL(found.size, 1024);
@@ -285,7 +285,7 @@ IN_A_CHILD(an_open_before_the_free_or_without_the_option_is_no_finding)
 	cl_options.strict.number = 0;
 	CHECK_EQUAL(open_here(&p, &block.handle), CUDA_SUCCESS);
 	view = own();
-	CHECK_EQUAL(findings_of(&view, CL_FOUND_OPENED_AFTER_FREE, &found), 0);
+	CHECK_EQUAL(findings_of(&view, CL_FINDING_OPENED_AFTER_FREE, &found), 0);
 }
 
 int main(void)
