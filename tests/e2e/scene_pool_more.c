@@ -15,10 +15,11 @@ static const struct entry both = { .env = POOL_GRACE };
 
 /* ----------------------------------------------------------------- other devices */
 /* P's pool is on device 1.  @peer: C works on device 0, with access set; else on device 1. */
-static void device_once(bool peer)
+static void device_once(bool peer, bool bare)
 {
 	const char *where = peer ? "access of device 0 set" : "C's context of device 1";
-	struct pair pair = { .p = enter("P", both), .c = enter("C", both) };
+	struct entry entry = { .bare = bare, .env = POOL_GRACE };
+	struct pair pair = { .p = enter("P", entry), .c = enter("C", entry) };
 	uint64_t block, import;
 	struct handle data;
 	bool got;
@@ -28,15 +29,23 @@ static void device_once(bool peer)
 	pair.fd = pair.p->reply.v[1];
 	pair.taken = pool_taken_by(&pair, pair.c);
 	if (peer)
-		ok(!ASK(pair.c, pool_access, pair.taken, 0)->result, "16 device 1, %s: cuMemPoolSetAccess gives 0", where);
+		ok(!ASK(pair.c, pool_access, pair.taken, 0)->result, "%sdevice 1, %s: cuMemPoolSetAccess gives 0",
+		   bare ? "control: bare, pool: " : "16 ", where);
 	else
 		ASK(pair.c, device, 1);
 	block = pool_alloc(&pair, SMALL);
 	data = pool_export(pair.p, block);
 	import = pool_import(pair.c, pair.taken, &data);
-	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 device 1, %s: C reads P's bytes", where);
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "%sdevice 1, %s: C reads P's bytes", bare ? "control: bare, pool: " : "16 ",
+	   where);
 	free_block(pair.p, block);
 	got = pool_claim(&pair, block, SMALL);
+	if (bare) {
+		ok(got && reads(pair.c, import, SMALL, NEXT, NULL),
+		   "control: bare, pool: device 1, %s: freed by P, C reads the next block's bytes", where);
+		pool_curtain(&pair);
+		return;
+	}
 	ok(!got && reads(pair.c, import, SMALL, OWN, NULL), "16 device 1, %s: freed by P, C reads its own bytes", where);
 	if (free_in(pair.c, import, 0))
 		break_off("cuMemFreeAsync failed with %d", pair.c->reply.result);
@@ -57,8 +66,10 @@ void pool_device(void)
 		ok(true, "16 pools of another device # SKIP there is one device");
 		return;
 	}
-	device_once(false);
-	device_once(true);
+	for (int bare = 1; bare >= 0; bare--) {
+		device_once(false, bare);
+		device_once(true, bare);
+	}
 }
 
 /* --------------------------------------------------------------------------- trim */
@@ -435,6 +446,48 @@ void pool_pressure_other(void)
 	result = pressure_once(false);
 	/* on an H200 neither gets it: the trim gives nothing back of what was exported (seen) */
 	ok(!result || bare, "16 P has freed it, Q has asked, P trims its pool: Q gets it where it does bare (%d, bare %d)", result,
+	   bare);
+}
+
+/*
+ * P has freed a block of a pool and destroyed the pool, and sleeps.  Nobody has imported of it; its grace is not
+ * over.  Q needs the memory.
+ */
+static int pressure_of_destroyed_once(bool bare)
+{
+	const uint64_t large = 256 * MIB;
+	const char *how = bare ? "control: bare, pool: " : "16 ";
+	struct entry entry = { .bare = bare, .env = "CULIMBO_GRACE=1m CULIMBO_GRACE_BYTES=1GiB" };
+	struct pair pair = { .p = enter("P", entry), .c = enter("Q", entry) };
+	struct actor *h = ENTER("H", .bare = true);
+	uint64_t block, what;
+	int result[2];
+
+	pair.pool = ASK(pair.p, pool_new, 0)->v[0];
+	block = pool_alloc(&pair, large);
+	pool_export(pair.p, block);
+	ASK(h, hog, 96 * MIB);
+	result[0] = try_alloc(pair.c, large, &what);
+	free_block(pair.p, block);
+	if (ASK(pair.p, pool_destroy, pair.pool)->result)
+		break_off("cuMemPoolDestroy failed with %d", pair.p->reply.result);
+	result[1] = try_alloc(pair.c, large, &what);
+	ok(result[0] == OUT_OF_MEMORY, "%sP's pool has what Q needs: out of memory (%d)", how, result[0]);
+	note("%sP has freed it and destroyed its pool, and sleeps: Q's allocation gives %d", how, result[1]);
+	leave(h);
+	leave(pair.c);
+	leave(pair.p);
+	return result[1];
+}
+
+void pool_pressure_destroyed(void)
+{
+	int bare, result;
+
+	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
+	bare = pressure_of_destroyed_once(true);
+	result = pressure_of_destroyed_once(false);
+	ok(!result || bare, "16 P has freed it, destroyed its pool, and sleeps: Q gets it where it does bare (%d, bare %d)", result,
 	   bare);
 }
 
