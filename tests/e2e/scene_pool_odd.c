@@ -93,10 +93,57 @@ static void captured(const struct pair *pair, int mode, int *answer)
 	free_block(pair->p, first);
 }
 
+/* An export and an import while a stream captures: refused (measured) or made, and right afterwards. */
+static void shared_in_a_capture(const struct pair *pair, int mode, int *answer)
+{
+	uint64_t first = pool_alloc(pair, SMALL), second = pool_alloc(pair, SMALL), import = 0, stream;
+	struct handle data = pool_export(pair->p, first), more;
+
+	stream = ASK(pair->p, stream_create, 1)->v[0];
+	ASK(pair->p, stream_capture, stream, (uint64_t)mode);
+	*answer++ = try_pool_export(pair->p, second, &more);
+	*answer++ = ASK(pair->p, stream_captured, stream)->result;
+	stream = ASK(pair->c, stream_create, 1)->v[0];
+	ASK(pair->c, stream_capture, stream, (uint64_t)mode);
+	*answer = try_pool_import(pair->c, pair->taken, &data, &import);
+	answer[1] = ASK(pair->c, stream_captured, stream)->result;
+	if (!*answer)
+		free_block(pair->c, import);
+	answer += 2;
+	/* what was refused holds nothing, and what was made is held */
+	more = pool_export(pair->p, second);
+	import = pool_import(pair->c, pair->taken, &more);
+	if (!pair->p->bare) {
+		free_block(pair->p, first);
+		free_block(pair->p, second);
+		ok(pool_claim_within(pair, first, SMALL, SOON_MS), "16 after a capture, mode %d: nothing of the import in it is held",
+		   mode);
+		ok(!pool_claim(pair, second, SMALL) && reads(pair->c, import, SMALL, OWN, NULL),
+		   "16 after a capture, mode %d: what C imports then is held", mode);
+		free_block(pair->c, import);
+		ok(pool_claim_within(pair, second, SMALL, SOON_MS), "16 after a capture, mode %d: until C frees it", mode);
+	}
+}
+
 void pool_capture(void)
 {
 	enum { ANSWERS = 16 };
 	int answer[2][ANSWERS];
+
+	for (int mode = CAPTURE_GLOBAL; mode <= CAPTURE_RELAXED; mode += CAPTURE_RELAXED) {
+		memset(answer, 0, sizeof(answer));
+		for (int bare = 1; bare >= 0; bare--) {
+			struct entry entry = { .bare = bare, .env = POOL_GRACE };
+			struct pair pair = pool_pair(entry, entry);
+
+			shared_in_a_capture(&pair, mode, answer[bare]);
+			leave_by(pair.c, END_EXIT, 0);
+			leave_by(pair.p, END_EXIT, 0);
+		}
+		ok(!memcmp(answer[0], answer[1], sizeof(answer[0])),
+		   "16 exported and imported in a capture, mode %d: each answer is as bare (%d, %d, %d, %d)", mode, answer[1][0],
+		   answer[1][1], answer[1][2], answer[1][3]);
+	}
 
 	for (int mode = CAPTURE_GLOBAL; mode <= CAPTURE_RELAXED; mode += CAPTURE_RELAXED) {
 		memset(answer, 0, sizeof(answer));
