@@ -243,14 +243,15 @@ void pool_back_soon(void)
 }
 
 /* ------------------------------------------------ the per-thread form of a free */
-/* Freed in the thread's own default stream, which is busy, and not in the legacy one, which is not. */
+/* A thread's own default stream waits neither for the program's other streams nor does a free in it. */
 static void per_thread_once(const char *door)
 {
 	struct pair pair = pool_pair(both, (struct entry){ .env = POOL_GRACE, .door = door });
-	uint64_t block = pool_alloc(&pair, SMALL), import;
+	uint64_t block = pool_alloc(&pair, SMALL), import, other;
 	struct handle data = pool_export(pair.p, block);
 	bool got;
 
+	other = ASK(pair.c, stream_create, 0)->v[0]; /* the legacy stream waits for it */
 	ASK(pair.c, stream_spin, PER_THREAD, MS); /* the first launch loads the kernels */
 	import = pool_import(pair.c, pair.taken, &data);
 	free_block(pair.p, block);
@@ -263,6 +264,16 @@ static void per_thread_once(const char *door)
 	ok(!got || ASK(pair.c, stream_query, PER_THREAD)->result == 0,
 	   "16 %s: C's free by cuMemFreeAsync_ptsz waits for its thread's own stream", door);
 	ok(got || pool_claim_within(&pair, block, SMALL, SOON_MS), "16 %s: then P gets the address again", door);
+
+	data = pool_export(pair.p, block);
+	import = pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	ASK(pair.c, stream_spin, other, 3000 * MS);
+	if (ASK(pair.c, stream_free, import, LEGACY, 1)->result)
+		break_off("cuMemFreeAsync_ptsz failed with %d", pair.c->reply.result);
+	got = pool_claim_within(&pair, block, SMALL, 2000);
+	ok(got && ASK(pair.c, stream_query, other)->result == NOT_READY,
+	   "16 %s: and not for other streams, unlike on the legacy stream", door);
 	pool_curtain(&pair);
 }
 
