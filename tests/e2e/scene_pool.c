@@ -188,15 +188,10 @@ static void pool_reuse_getproc(void)
 	reuse("getproc", "getproc");
 }
 
-static void pool_reuse_dlsym(void)
-{
-	reuse("dlsym", "dlsym");
-}
-
 /* P and C may use different doors. */
 static void pool_reuse_mixed(void)
 {
-	reuse("linked", "getproc");
+	reuse("dlsym", "getproc");
 }
 
 /* ------------------------------------------------------------- data too old */
@@ -552,7 +547,6 @@ static void pool_ended(void)
 const struct scene pool_scenes[] = {
 	{ "pool-reuse-linked", pool_reuse_linked, 0 },
 	{ "pool-reuse-getproc", pool_reuse_getproc, 0 },
-	{ "pool-reuse-dlsym", pool_reuse_dlsym, 0 },
 	{ "pool-reuse-mixed", pool_reuse_mixed, 0 },
 	{ "pool-stale", pool_stale, 0 },
 	{ "pool-in-flight", pool_in_flight, 0 },
