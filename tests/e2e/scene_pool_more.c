@@ -74,17 +74,25 @@ void pool_device(void)
 
 /* --------------------------------------------------------------------------- trim */
 /* What is in the limbo is no cache of the pool: a trim leaves it, and takes what is freed later. */
-void pool_trim(void)
+static void trim_once(bool bare)
 {
-	struct pair pair = pool_pair(both, both);
+	struct entry entry = { .bare = bare, .env = POOL_GRACE };
+	struct pair pair = pool_pair(entry, entry);
 	uint64_t block = pool_alloc(&pair, BIG), import, other;
 	struct handle data = pool_export(pair.p, block);
 	bool got;
 
 	import = pool_import(pair.c, pair.taken, &data);
 	free_block(pair.p, block);
-	ok(!ASK(pair.p, pool_trim, pair.pool, 0)->result, "16 P trims its pool with a held block in the limbo: 0");
+	ok(!ASK(pair.p, pool_trim, pair.pool, 0)->result, "%sP trims its pool when it has freed a block that C has: 0",
+	   bare ? "control: bare, pool: " : "16 ");
 	got = pool_claim(&pair, block, BIG);
+	if (bare) { /* an importer's pages may stay its own at a trim: then another allocation has the address */
+		note("control: bare, pool: P gets the address again: %d, C reads its own bytes: %d", got,
+		     reads(pair.c, import, BIG, OWN, NULL));
+		pool_curtain(&pair);
+		return;
+	}
 	ok(!got && reads(pair.c, import, BIG, OWN, NULL), "16 and C reads its own bytes");
 	ok(!try_pool_import(pair.c, pair.taken, &data, &other) && other == import && !try_free(pair.c, other),
 	   "16 and may import it once more");
@@ -94,6 +102,12 @@ void pool_trim(void)
 		got = pool_claim(&pair, block, BIG);
 	ok(got, "16 after C's free, trims or not, P gets the address again");
 	pool_curtain(&pair);
+}
+
+void pool_trim(void)
+{
+	trim_once(true);
+	trim_once(false);
 }
 
 /* --------------------------------------------------------------------------- exec */

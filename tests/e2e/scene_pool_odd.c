@@ -161,9 +161,10 @@ void pool_capture(void)
 }
 
 /* A child has nothing of what its parent holds, and takes nothing of it away. */
-void pool_fork(void)
+static void fork_once(bool bare)
 {
-	struct pair pair = pool_pair(both, both);
+	struct entry entry = { .bare = bare, .env = POOL_GRACE };
+	struct pair pair = pool_pair(entry, entry);
 	uint64_t block = pool_alloc(&pair, SMALL), import;
 	struct handle data = pool_export(pair.p, block);
 	bool got;
@@ -174,16 +175,29 @@ void pool_fork(void)
 	ASK(pair.c, fork, END_EXIT, 1);
 	free_block(pair.p, block);
 	got = pool_claim(&pair, block, SMALL);
+	if (bare) {
+		ok(got && reads(pair.c, import, SMALL, NEXT, NULL),
+		   "control: bare, pool: both fork, the children end: C reads the next block's bytes");
+		pool_curtain(&pair);
+		return;
+	}
 	ok(!got && reads(pair.c, import, SMALL, OWN, NULL), "16 both fork, the children end: C reads its own bytes");
 	free_block(pair.c, import);
 	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 and after C's free P gets the address again");
 	pool_curtain(&pair);
 }
 
-/* A pool's block belongs to no context: it survives the end of that in which it was shared, on both sides. */
-void pool_context(void)
+void pool_fork(void)
 {
-	struct pair pair = pool_pair(both, both);
+	fork_once(true);
+	fork_once(false);
+}
+
+/* A pool's block belongs to no context: it survives the end of that in which it was shared, on both sides. */
+static void context_once(bool bare)
+{
+	struct entry entry = { .bare = bare, .env = POOL_GRACE };
+	struct pair pair = pool_pair(entry, entry);
 	uint64_t at_p = ASK(pair.p, ctx_create)->v[0], at_c = ASK(pair.c, ctx_create)->v[0];
 	uint64_t block = pool_alloc(&pair, SMALL), import;
 	struct handle data = pool_export(pair.p, block);
@@ -194,13 +208,23 @@ void pool_context(void)
 	ASK(pair.c, ctx_destroy, at_c);
 	free_block(pair.p, block);
 	got = pool_claim(&pair, block, SMALL);
-	ok(!got && reads(pair.c, import, SMALL, OWN, NULL), "16 both destroy the context that they shared in: C reads its own "
-							    "bytes");
+	if (bare)
+		ok(got && reads(pair.c, import, SMALL, NEXT, NULL),
+		   "control: bare, pool: both destroy the context that they shared in: C reads the next block's bytes");
+	else
+		ok(!got && reads(pair.c, import, SMALL, OWN, NULL),
+		   "16 both destroy the context that they shared in: C reads its own bytes");
 	ASK(pair.p, no_context);
 	ASK(pair.c, no_context);
-	ok(!try_free(pair.c, import), "16 C frees its import without a context");
+	ok(!try_free(pair.c, import), "%sC frees its import without a context", bare ? "control: bare, pool: " : "16 ");
 	block = 0;
 	pool_curtain(&pair);
+}
+
+void pool_context(void)
+{
+	context_once(true);
+	context_once(false);
 }
 
 /* By default what is larger than 4 GiB is refused: bare the importer crashes at 6 GiB (fact 16). */
