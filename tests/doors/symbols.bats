@@ -78,3 +78,18 @@ properties() {
 	echo "$said"
 	[[ $said == *$wanted* && $said != *$never* ]]
 }
+
+@test "what a program gets can be patched, by each compiler, at -O0 and -O2" {
+	for compiler in gcc clang; do
+		command -v $compiler > /dev/null && [[ $($compiler -dumpmachine) == "$(uname -m)"* ]] || continue
+		for level in O0 O2; do
+			CC=$compiler build_stubbed $level
+			run "$top_builddir/tests/patch/decode" libculimbo.so "$T/libculimbo-stubbed-$level.so"
+			echo "$compiler -$level: $output"
+			[ "$status" -eq 0 ]
+			[ "$(grep -c '^ok' <<< "$output")" -eq 4 ]
+			[ "$(grep -c '^not ok' <<< "$output")" -eq 0 ]
+			rm "$T/libculimbo-stubbed-$level.so"
+		done
+	done
+}

@@ -2,7 +2,7 @@
 /*
  * Scenes of pools that are shared by pointer (16): what a holder reads, what stale data give, how
  * imports are counted, and what a stream-ordered free of an import waits for; and the list of them
- * and of those in scene_pool_odd.c.
+ * and of those in the other files scene_pool_*.c.
  */
 #include "scene_pool.h"
 
@@ -165,11 +165,11 @@ static void reuse_once(const struct pair *pair, uint64_t bytes, int p_frees, int
 		free_block(p, block);
 }
 
-static void reuse(const char *door)
+static void reuse(const char *of_p, const char *of_c)
 {
 	for (int bare = 1; bare >= 0; bare--) {
-		struct entry entry = { .bare = bare, .door = door, .env = POOL_GRACE };
-		struct pair pair = pool_pair(entry, entry);
+		struct pair pair = pool_pair((struct entry){ .bare = bare, .door = of_p, .env = POOL_GRACE },
+					     (struct entry){ .bare = bare, .door = of_c, .env = POOL_GRACE });
 
 		for (int how = 0; how < 4; how++)
 			reuse_once(&pair, how % 2 ? BIG : SMALL, how % 2, how / 2);
@@ -180,12 +180,18 @@ static void reuse(const char *door)
 
 static void pool_reuse_linked(void)
 {
-	reuse("linked");
+	reuse("linked", "linked");
 }
 
 static void pool_reuse_getproc(void)
 {
-	reuse("getproc");
+	reuse("getproc", "getproc");
+}
+
+/* P and C may use different doors. */
+static void pool_reuse_mixed(void)
+{
+	reuse("dlsym", "getproc");
 }
 
 /* ------------------------------------------------------------- data too old */
@@ -541,6 +547,7 @@ static void pool_ended(void)
 const struct scene pool_scenes[] = {
 	{ "pool-reuse-linked", pool_reuse_linked, 0 },
 	{ "pool-reuse-getproc", pool_reuse_getproc, 0 },
+	{ "pool-reuse-mixed", pool_reuse_mixed, 0 },
 	{ "pool-stale", pool_stale, 0 },
 	{ "pool-in-flight", pool_in_flight, 0 },
 	{ "pool-twice", pool_twice, 0 },
@@ -559,6 +566,7 @@ const struct scene pool_scenes[] = {
 	{ "pool-large", pool_large, 0 },
 	{ "pool-pressure", pool_pressure, SCENE_ALONE },
 	{ "pool-pressure-other", pool_pressure_other, SCENE_ALONE },
+	{ "pool-pressure-destroyed", pool_pressure_destroyed, SCENE_ALONE },
 	{ "pool-host", pool_host, 0 },
 	{ "pool-destroyed", pool_destroyed, 0 },
 	{ "pool-observe", pool_observe, 0 },
@@ -571,6 +579,13 @@ const struct scene pool_scenes[] = {
 	{ "pool-freed-twice", pool_freed_twice, 0 },
 	{ "pool-strict", pool_strict, 0 },
 	{ "pool-older", pool_older, 0 },
+	{ "pool-two-holders", pool_two_holders, 0 },
+	{ "pool-one-of-two-dies", pool_one_of_two_dies, 0 },
+	{ "pool-importer-dies", pool_importer_dies, SCENE_ALONE },
+	{ "pool-killed-writing", pool_killed_writing, SCENE_ALONE },
+	{ "pool-exporter-dies", pool_exporter_dies, 0 },
+	{ "pool-back-soon", pool_back_soon, SCENE_ALONE },
+	{ "pool-per-thread", pool_per_thread, SCENE_ALONE },
 	{ "pool-import-end", pool_import_end, SCENE_ALONE },
 	{ "pool-import-end-pending", pool_import_end_pending, SCENE_ALONE },
 	{ "pool-import-end-other", pool_import_end_other, 0 },

@@ -58,7 +58,17 @@ void pool_import_context(void);
 void pool_import_odd(void);
 void pool_inline_fence(void);
 void pool_pressure_other(void);
+void pool_pressure_destroyed(void);
 void pool_threads(void);
+
+/* scene_pool_holders.c */
+void pool_two_holders(void);
+void pool_one_of_two_dies(void);
+void pool_importer_dies(void);
+void pool_killed_writing(void);
+void pool_exporter_dies(void);
+void pool_back_soon(void);
+void pool_per_thread(void);
 
 /* scene_pool_older.c */
 void pool_older(void);

@@ -7,6 +7,8 @@
  *   --pid           in a PID namespace, where it is process 1
  *   --pid=2         in a PID namespace, where it is process 2
  *   --proc=own|none with a /proc of that PID namespace, or without any
+ *   --ipc           in an IPC namespace
+ *   --net           in a network namespace
  *   --time          in a time namespace, whose clock is 1,000,000 s ahead
  *   --bind=FROM:TO  mounts FROM at TO as well
  *   --boot=FILE     gives it another boot id, as systemd-nspawn does
@@ -116,7 +118,7 @@ static void first_process(void)
 int main(int argc, char **argv)
 {
 	bool pid = false, second = false, timens = false;
-	int at, status;
+	int at, status, others = 0;
 	pid_t child;
 
 	for (at = 1; at < argc && strcmp(argv[at], "--"); at++) {
@@ -136,6 +138,10 @@ int main(int argc, char **argv)
 		} else if (!strcmp(a, "--pid") || !strcmp(a, "--pid=2")) {
 			pid = true;
 			second = a[5] != 0;
+		} else if (!strcmp(a, "--ipc")) {
+			others |= CLONE_NEWIPC;
+		} else if (!strcmp(a, "--net")) {
+			others |= CLONE_NEWNET;
 		} else if (!strcmp(a, "--time")) {
 			timens = true;
 		} else if (!strcmp(a, "--same-addresses")) {
@@ -149,7 +155,7 @@ int main(int argc, char **argv)
 		return 2;
 	if (user)
 		new_user();
-	must(!unshare((pid ? CLONE_NEWPID : 0) | (proc || from_to || boot ? CLONE_NEWNS : 0)), "unshare");
+	must(!unshare((pid ? CLONE_NEWPID : 0) | (proc || from_to || boot ? CLONE_NEWNS : 0) | others), "unshare");
 	if (timens) {
 		must(!unshare(CLONE_NEWTIME), "unshare(CLONE_NEWTIME)");
 		put("/proc/self/timens_offsets", "monotonic 1000000 0\nboottime 1000000 0\n");

@@ -322,6 +322,28 @@ static void other_path(void)
 		live("C in a mount namespace, another path", NULL, there, env, 0);
 }
 
+/*
+ * As two containers: all namespaces are their own, both are process 1, and one directory is mounted at two
+ * paths.  In the second round their users are those of a user namespace, too.
+ */
+static void two_containers(void)
+{
+	static const char own[] = "--pid --ipc --net --proc=own";
+	const char *what[] = { "two containers", "two containers with a user namespace each" };
+	const char *user[] = { "", "--user=0 " };
+	char for_p[100], for_c[1000], env[600];
+
+	must(!mkdir(limbo_folder(), 0700), "mkdir");
+	for (int i = 0; i < 2; i++) {
+		snprintf(for_p, sizeof for_p, "%s%s", user[i], own);
+		snprintf(for_c, sizeof for_c, "%s%s '--bind=%s:%s/elsewhere'", user[i], own, limbo_folder(),
+			 getenv("E2E_SCENE_DIR"));
+		snprintf(env, sizeof env, "CULIMBO_DIR=%s/elsewhere", getenv("E2E_SCENE_DIR"));
+		if (can(for_c, what[i]))
+			live(what[i], for_p, for_c, env, 1);
+	}
+}
+
 static void other_boot_id(void)
 {
 	char file[400], there[500];
@@ -508,6 +530,7 @@ const struct scene memory_scenes[] = {
 	{ "taken-for-dead", taken_for_dead, 0 },
 	{ "stale-of-a-container", stale_of_a_container, 0 },
 	{ "other-path", other_path, 0 },
+	{ "two-containers", two_containers, 0 },
 	{ "other-boot-id", other_boot_id, 0 },
 	{ "in-a-chroot", in_a_chroot, 0 },
 	{ "user-is-root-inside", user_is_root_inside, 0 },

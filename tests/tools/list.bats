@@ -196,7 +196,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	# where it was exported, freed and opened: by name where the program has its symbols
 	line=$(grep -n 'cuIpcGetMemHandle' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
 	[[ $output =~ \#[0-9]+\ export_many\ [^\ ]*sharer\.c:$line ]]
-	freed=$(grep -n 'cuMemFree' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
+	freed=$(grep -n 'cuMemFree(block' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
 	"$C" show --json "$id" > b.json
 	jq -e --argjson line "$line" --argjson freed "$freed" '(.exported_from | any(.function == "export_many" and .line == $line and
 		(.file | endswith("sharer.c")) and (.module | endswith("sharer")) and (.build_id | length == 40))) and

@@ -11,6 +11,11 @@
  *   import HANDLE     opens an event's handle and keeps it open
  *   open HANDLE       opens a block's handle and keeps it open
  *   close             closes the block that was opened last
+ *   pool BYTES        allocates a block of its memory pool and exports its pointer; prints the data, and
+ *                     its pid and the descriptor of the pool
+ *   drop              frees the block of the pool that was exported last
+ *   take DATA PID FD  imports that pool and that pointer
+ *   leave             frees what was imported last
  *   name TEXT         sets the process's name (/proc/self/comm); \xNN stands for a byte
  *   lock FILE         locks FILE as an exporter locks its own
  *   abort             kills itself with SIGKILL
@@ -24,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MOST 200000
@@ -63,6 +69,61 @@ static CUresult export_many(size_t bytes, unsigned int n, CUipcMemHandle *handle
 	return result;
 }
 
+/* ------------------------------------------------------------------- memory pools */
+#define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+static CUdeviceptr pool_block, pool_import;
+
+static void pool_export(size_t bytes)
+{
+	CUmemPoolProps wanted = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				  .handleTypes = POSIX_FD,
+				  .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	static CUmemoryPool pool;
+	static int fd = -1;
+	CUmemPoolPtrExportData data;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!pool) {
+		result = cuMemPoolCreate(&pool, &wanted);
+		if (!result)
+			result = cuMemPoolExportToShareableHandle(&fd, pool, POSIX_FD, 0);
+		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* for pidfd_getfd under Yama */
+	}
+	if (!result)
+		result = cuMemAllocFromPoolAsync(&pool_block, bytes, pool, NULL);
+	if (!result)
+		result = cuStreamSynchronize(NULL);
+	memset(&data, 0xee, sizeof(data)); /* the driver leaves some bytes as they were */
+	if (!result)
+		result = cuMemPoolExportPointer(&data, pool_block);
+	if (result) {
+		say(result, NULL);
+		return;
+	}
+	printf("ok ");
+	for (int i = 0; i < 64; i++)
+		printf("%02x", ((unsigned char *)&data)[i]);
+	printf(" %d %d\n", (int)getpid(), fd);
+}
+
+static CUresult pool_take(const char *text, int pid, int its)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), fd;
+	CUmemPoolPtrExportData data;
+	CUmemoryPool pool;
+	CUresult result;
+
+	read_handle(text, &data);
+	fd = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, its, 0);
+	result = fd < 0 ? CUDA_ERROR_UNKNOWN : cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX_FD, 0);
+	if (fd >= 0)
+		close(fd);
+	if (pidfd >= 0)
+		close(pidfd);
+	return result ? result : cuMemPoolImportPointer(&pool_import, pool, &data);
+}
+
 static void set_name(const char *text)
 {
 	char name[64];
@@ -90,6 +151,7 @@ int main(void)
 	CUresult result;
 	CUevent event = NULL;
 	unsigned int n;
+	int pid, fd;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context))
@@ -126,6 +188,14 @@ int main(void)
 		} else if (!strncmp(line, "close", 5)) {
 			say(imports ? cuIpcCloseMemHandle(import[--imports]) : CUDA_ERROR_INVALID_VALUE,
 			    NULL);
+		} else if (sscanf(line, "pool %llu", &bytes) == 1) {
+			pool_export(bytes);
+		} else if (!strncmp(line, "drop", 4)) {
+			say(cuMemFree(pool_block), NULL);
+		} else if (sscanf(line, "take %*128s %d %d", &pid, &fd) == 2) {
+			say(pool_take(line + 5, pid, fd), NULL);
+		} else if (!strncmp(line, "leave", 5)) {
+			say(cuMemFree(pool_import), NULL);
 		} else if (!strncmp(line, "name ", 5)) {
 			set_name(line + 5);
 			say(CUDA_SUCCESS, NULL);
