@@ -391,7 +391,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	if (s->young)
 		cl_emit_words(e, "  younger than CULIMBO_MIN_AGE: %llu, %s\n", (unsigned long long)s->young,
 			      cl_emit_format_bytes(size, s->young_bytes));
-	e->fold = false;
 	SAY(report, say_summary(report, counts, &by_descriptor));
+	e->fold = false;
 	say_how_to_name(report);
 }

@@ -125,7 +125,9 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 
 		cl_view_process(its, &process);
 		if (process.command[0])
-			cl_emit_string(e, "command", process.command, ": ", "");
+			cl_emit_string(e, "command", process.command,
+				       report->full_stacks || strlen(process.command) <= CL_REPORT_HOLDER_COMMAND ? ": " : NULL,
+				       "");
 		has_import = cl_view_import_of(its, report->process.file_id, g->holder[index].record,
 					       g->holder[index].generation, &import);
 	}

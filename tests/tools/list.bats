@@ -252,7 +252,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	grep -q 'of process .*sharer$' text
 	tell P "free 1"
 	"$C" report --pid "${PID[C]}" > text
-	grep -q "; 1 of those listed freed there .* ago: it waits for this process" text
+	sed -z "s|\n        | |g" text | grep -q "; 1 of those listed freed there .* ago: it waits for this process"
 	"$C" report --pid "${PID[C]}" --json | jq -e -s 'any(.[]; .class == "not-closed" and .exporter.freed_ns > 0)'
 	tell P "free 1"
 	"$C" report --pid "${PID[C]}" > text

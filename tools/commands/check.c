@@ -25,6 +25,7 @@
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
+#include "tools/commands/check_ends.h"
 #include "tools/commands/check_findings.h"
 #include "tools/commands/check_folder.h"
 #include "tools/commands/check_format.h"
@@ -110,14 +111,18 @@ static unsigned int say_lost(struct cu_check_findings *f, unsigned int named)
 {
 	for (size_t i = 0; i < f->n_lost; i++) {
 		struct cu_descendant d = { .pid = (pid_t)f->lost[i].pid, .cuda = true, .status = -1 };
+		struct cl_identity self;
 		bool said = false;
 
 		for (size_t k = 0; k < f->watch->n && !said; k++)
 			said = f->watch->list[k].pid == d.pid && is_lost(f, &f->watch->list[k]);
 		if (said || (!f->report->emit.json && named++ >= NAMED))
 			continue;
+		cl_identity_self(&self);
+		if (f->lost[i].pid_ns == self.pid_ns)
+			d.status = cu_ends_status(f->watch->ends, d.pid);
 		cu_clean(d.command, sizeof(d.command), f->lost[i].command, sizeof(f->lost[i].command));
-		say_one(f, &d, false, true, why_lost(f, &d));
+		say_one(f, &d, false, true, was_killed(&d) ? "was killed" : why_lost(f, &d));
 	}
 	return named;
 }
@@ -198,8 +203,8 @@ static void say_end(struct cu_check_findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
 
+	e->fold = true;
 	say_descendants(f);
-
 	cl_emit_line(e, "check");
 	cl_emit_number(e, "processes", f->processes, "culimbo: CHECK processes=", "");
 	cl_emit_number(e, "used_cuda", f->cuda, " used_cuda=", "");

@@ -437,11 +437,9 @@ static bool take_line(struct work *w, char *line)
 	return true;
 }
 
-/* Writes @text, of which only SUMMARY lines stay as long as they are: scripts read them. */
+/* Writes @text, the long lines of a text folded. */
 static void write_folded(FILE *to, const char *text, bool json)
 {
-	static const char summary[] = "culimbo: SUMMARY";
-
 	if (json) {
 		fputs(text, to);
 		return;
@@ -452,8 +450,7 @@ static void write_folded(FILE *to, const char *text, bool json)
 		if (!n)
 			fputc('\n', to);
 		for (bool rest = false; n; rest = true) {
-			bool whole = !strncmp(text, summary, sizeof(summary) - 1);
-			size_t part = whole ? next = n : cl_fold(text, n, rest, &next);
+			size_t part = cl_fold(text, n, rest, &next);
 
 			fprintf(to, "%s%.*s\n", rest ? CL_FOLD_INDENT : "", (int)part, text);
 			text += next;
