@@ -66,7 +66,9 @@ static void say_one(struct cu_check_findings *f, const struct cu_descendant *d, 
 
 	cl_emit_line(e, "descendant");
 	cl_emit_number(e, "pid", (uint64_t)d->pid, "culimbo: process ", "");
-	cl_emit_string(e, "command", d->command, " (", ") ");
+	cl_emit_string(e, "command", d->command, d->command[0] ? " (" : NULL, ") ");
+	if (!d->command[0])
+		cl_emit_words(e, " (which lived for a moment only) ");
 	cl_emit_flag(e, "running", d->runs);
 	cl_emit_flag(e, "cuda", d->cuda);
 	cl_emit_flag(e, "unprotected", d->unprotected);
@@ -125,6 +127,21 @@ static unsigned int say_lost(struct cu_check_findings *f, unsigned int named)
 		say_one(f, &d, false, true, was_killed(&d) ? "was killed" : why_lost(f, &d));
 	}
 	return named;
+}
+
+/* Names those that were not seen while they lived, from the files that they left. */
+static void name_unseen(struct cu_check_findings *f)
+{
+	for (size_t i = 0; i < f->watch->n; i++) {
+		struct cu_descendant *d = &f->watch->list[i];
+
+		for (size_t k = 0; k < f->n_lost && !d->command[0]; k++) {
+			if (f->lost[k].pid != (uint32_t)d->pid)
+				continue;
+			cu_clean(d->command, sizeof(d->command), f->lost[k].command, sizeof(f->lost[k].command));
+			d->cuda = true;
+		}
+	}
 }
 
 /*
@@ -204,6 +221,7 @@ static void say_end(struct cu_check_findings *f)
 	struct cl_emit *e = &f->report->emit;
 
 	e->fold = true;
+	name_unseen(f);
 	say_descendants(f);
 	cl_emit_line(e, "check");
 	cl_emit_number(e, "processes", f->processes, "culimbo: CHECK processes=", "");
@@ -584,9 +602,11 @@ const struct cu_command cu_check = {
 		"leaves is never_opened in the last line: that some memory was exported, and opened by\n"
 		"no process under the library.  --require-opened makes check fail then.\n"
 		"\n"
-		"A process that shared and was killed is always named, but the signal only if check\n"
-		"saw the process while it ran (and Linux is 6.15 or later, or CMD had left the process\n"
-		"behind).  One that was killed and had shared nothing may not be seen at all.\n"
+		"A process that shared and was killed is always named.  The signal is known of all\n"
+		"where the kernel tells check how processes end: not in a container, and before\n"
+		"Linux 6.6 as root only.  Elsewhere it is known if check saw the process while it ran\n"
+		"(and Linux is 6.15 or later, or CMD had left the process behind); one that was\n"
+		"killed and had shared nothing may not be seen at all.\n"
 		"\n"
 		"check sets CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT itself, and\n"
 		"uses a CULIMBO_DIR of its own unless one is set.  It applies suppressions when CMD\n"

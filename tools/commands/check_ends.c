@@ -11,17 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tools/commands/check_ends.h"
 
 enum {
-	ENDS = 1 << 16,	   /* the last ones are kept: more than a run has, or than find a place in the buffer */
+	ENDS = 1 << 16, /* the last ones are kept */
+	PIDS = 1 << 22, /* the kernel's limit */
 	BUFFER = 16 << 20, /* bytes that the kernel keeps for us; it gives others than root some 200 KiB */
 };
 
 struct cu_ends {
 	int fd;
+	uint8_t below[PIDS / 8]; /* a bit for each process that descends from this one */
 	uint64_t n; /* of all; `list` is a ring */
 	struct {
 		pid_t pid;
@@ -29,11 +32,12 @@ struct cu_ends {
 	} list[ENDS];
 };
 
-/* Older headers do not have it: Linux 6.6 tells only of ends, if it is asked so. */
+/* Older headers do not have it: Linux 6.6 tells only of forks and ends, if it is asked so. */
 struct only {
 	uint32_t op, events;
 };
-#define ALL_ENDS 0x80000000u
+enum { A_FORK = 1 };
+#define AN_END 0x80000000u
 
 /* Linux before 6.6 ignores what has not the size of an op. */
 static bool ask(int fd, const void *what, size_t size)
@@ -50,15 +54,27 @@ static bool ask(int fd, const void *what, size_t size)
 	return send(fd, &message, message.head.nlmsg_len, 0) == (ssize_t)message.head.nlmsg_len;
 }
 
+static bool is_below(const struct cu_ends *ends, pid_t pid)
+{
+	return pid > 0 && pid < PIDS && ends->below[pid / 8] & 1 << pid % 8;
+}
+
+static void set_below(struct cu_ends *ends, pid_t pid, bool below)
+{
+	if (pid > 0 && pid < PIDS)
+		ends->below[pid / 8] = (uint8_t)((ends->below[pid / 8] & ~(1 << pid % 8)) | below << pid % 8);
+}
+
 struct cu_ends *cu_ends_begin(void)
 {
 	struct sockaddr_nl at = { .nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC };
-	struct only op = { .op = PROC_CN_MCAST_LISTEN, .events = ALL_ENDS };
+	struct only op = { .op = PROC_CN_MCAST_LISTEN, .events = A_FORK | AN_END };
 	struct cu_ends *ends = calloc(1, sizeof(*ends));
 	int size = BUFFER;
 
 	if (!ends)
 		return NULL;
+	set_below(ends, getpid(), true);
 	ends->fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_CONNECTOR);
 	if (ends->fd < 0) {
 		free(ends);
@@ -85,7 +101,12 @@ static void take(struct cu_ends *ends, const struct nlmsghdr *head, size_t n)
 		return;
 	memcpy(&connector, data, sizeof(connector));
 	memcpy(&event, data + sizeof(connector), sizeof(event));
-	if (connector.id.idx != CN_IDX_PROC || connector.id.val != CN_VAL_PROC || (uint32_t)event.what != ALL_ENDS)
+	if (connector.id.idx != CN_IDX_PROC || connector.id.val != CN_VAL_PROC)
+		return;
+	/* a thread is told of as a child within its own process */
+	if ((uint32_t)event.what == A_FORK && event.event_data.fork.child_pid == event.event_data.fork.child_tgid)
+		set_below(ends, event.event_data.fork.child_tgid, is_below(ends, event.event_data.fork.parent_tgid));
+	if ((uint32_t)event.what != AN_END || !is_below(ends, event.event_data.exit.process_tgid))
 		return;
 	ends->list[ends->n % ENDS].pid = event.event_data.exit.process_tgid;
 	ends->list[ends->n % ENDS].status = (int)event.event_data.exit.exit_code;
@@ -122,6 +143,20 @@ int cu_ends_status(const struct cu_ends *ends, pid_t pid)
 		if (ends->list[n % ENDS].pid == pid)
 			return ends->list[n % ENDS].status;
 	return -1;
+}
+
+void cu_ends_killed(const struct cu_ends *ends, void (*killed)(void *data, pid_t pid, int status), void *data)
+{
+	uint64_t n = ends ? ends->n : 0;
+
+	for (uint64_t i = n > ENDS ? n - ENDS : 0; i < n; i++) {
+		pid_t pid = ends->list[i % ENDS].pid;
+		int status = ends->list[i % ENDS].status;
+
+		/* each of its threads is told of */
+		if (WIFSIGNALED(status) && cu_ends_status(ends, pid) == status)
+			killed(data, pid, status);
+	}
 }
 
 void cu_ends_free(struct cu_ends *ends)

@@ -286,6 +286,33 @@ static void watch_them(struct cu_watch *watch, pid_t cmd, uint64_t wait, int *st
 		close(wake[0].fd);
 }
 
+static void note_killed(void *data, pid_t pid, int status)
+{
+	struct cu_watch *watch = data;
+	struct cu_descendant *d;
+
+	if (WTERMSIG(status) == SIGPIPE) /* as usual in a shell's pipes */
+		return;
+	for (size_t i = 0; i < watch->n; i++)
+		if (watch->list[i].pid == pid)
+			return;
+	d = add(watch, pid, 0);
+	if (d) {
+		d->runs = false;
+		d->status = status;
+	}
+}
+
+/* Adds what the kernel has told of processes that were not seen in time. */
+static void take_ends(struct cu_watch *watch)
+{
+	cu_ends_read(watch->ends);
+	for (size_t i = 0; i < watch->n; i++)
+		if (!watch->list[i].runs && watch->list[i].status == -1)
+			watch->list[i].status = cu_ends_status(watch->ends, watch->list[i].pid);
+	cu_ends_killed(watch->ends, note_killed, watch);
+}
+
 void cu_check_command(char *to, size_t size, char **argv)
 {
 	size_t used = 0;
@@ -377,10 +404,7 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 	if (d && !strchr(d->command, ' '))
 		cu_check_command(d->command, sizeof(d->command), argv);
 	watch_them(watch, cmd, wait, &status);
-	cu_ends_read(watch->ends);
-	for (size_t i = 0; i < watch->n; i++)
-		if (!watch->list[i].runs && watch->list[i].status == -1)
-			watch->list[i].status = cu_ends_status(watch->ends, watch->list[i].pid);
+	take_ends(watch);
 	watch->oom_kills = cu_proc_oom_kills() - oom_kills;
 	return status;
 }
