@@ -413,6 +413,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	status = cu_start_prepare(command, argv[optind], true, simulate, path);
 	if (status)
 		return status;
+	cu_start_look_behind(command, argv + optind);
 	if (!cu_check_folder_make(command, &folder, true)) {
 		cu_check_folder_remove(&folder);
 		return CU_FAILED;
