@@ -353,3 +353,28 @@ load common.bash
 	[ "$(jq -s '[.[] | select(.type == "summary")] | length' json)" -eq 2 ]
 	[ "$(LC_ALL=C grep -c $'[\x01-\x09\x0b-\x1f\x7f-\xff]' json)" -eq 0 ] || iconv -f UTF-8 -t UTF-8 json > /dev/null
 }
+
+@test "the head names the container, which its cgroup tells" {
+	local own id=0123456789abcdef group
+	own=$(sed -n 's/.*:memory://p;s/^0:://p' /proc/self/cgroup | head -1)
+	grep -q ':memory:' /proc/self/cgroup && group=/sys/fs/cgroup/memory$own || group=/sys/fs/cgroup$own
+	group=$group/$id$id$id$id
+	mkdir "$group" 2> /dev/null || skip "no cgroup can be made here"
+	printf '#!/bin/sh\necho $$ > %s/cgroup.procs\nexec "$@"\n' "$group" > inside
+	CULIMBO_DIR="$D/limbo" sh inside "$C" run --simulate -- "$P/never_closes" 2> text
+	CULIMBO_DIR="$D/limbo" CULIMBO_REPORT_FORMAT=jsonl sh inside "$C" run --simulate -- "$P/never_closes" 2> json
+	for _ in $(seq 100); do
+		rmdir "$group" && break
+		sleep 0.05
+	done
+	unfold text | grep -Eq "^culimbo: report of process .*, host $(uname -n), container 0123456789ab, culimbo "
+	jq -e -s 'any(.[]; .type == "process" and .container == "0123456789ab")' json
+	valid json
+}
+
+@test "a block of 2 MiB and more that is freed while it is mapped: what the driver does is said" {
+	fails 99 "$C" check --simulate -- "$P/one_place" made 2> text
+	narrow text
+	unfold text | grep -Eq "^    0x[0-9a-f]+, 4 MiB, freed .* ago, opened .* ago, mapped for [0-9.]+ [mu]?s after that: undefined by CUDA's documentation; this driver keeps the bytes; device 0$"
+	lacks text "could have read foreign bytes"
+}
