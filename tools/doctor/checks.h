@@ -33,10 +33,13 @@ bool cu_slurp(const char *path, char *to, size_t size);
 
 /* check_driver.c: does the driver answer, how are its handles, do its calls reach the library? */
 void cu_check_driver(bool simulate, int patience_ms);
+extern bool cu_doctor_require_gpu; /* without one it is a failure, and no warning */
 /* check_system.c: the directory of exporter files, its contents, logind, limits, /proc. */
 void cu_check_system(void);
 
 /* check_notes.c: what CUDA refused to share, for processes that live, or whose files are left. */
 void cu_check_notes(void);
+/* The same: do processes that live run with another copy of the library? */
+void cu_check_versions(void);
 
 #endif
