@@ -314,3 +314,24 @@ setup_file() {
 	grep -E '^culimbo: CHECK .* oom_kills=[1-9]' text
 	jq -e -s '.[-1].oom_kills >= 1 and any(.[]; .type == "descendant" and .signal == 9)' json
 }
+
+@test "check: report-format.md makes SARIF of the JSON" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	sed -n "/^jq -s '/,/culimbo.sarif$/p" "$top_srcdir/doc/report-format.md" > recipe
+	[ -s recipe ]
+	run "$C" check --simulate --json --output report.jsonl -- "$P/never_closes"
+	exits 99
+	sh recipe
+	cat culimbo.sarif
+	line=$(grep -n 'CHECK(cuIpcOpenMemHandle' "$top_srcdir/tests/report/never_closes.c" | cut -d: -f1)
+	jq -e --argjson line "$line" '.version == "2.1.0" and .runs[0].tool.driver.name == "culimbo" and
+		(.runs[0].results | length == 1) and (.runs[0].results[0] | .ruleId == "not-closed" and .level == "error" and
+		(.message.text | test("^LEAK: .*cudaIpcCloseMemHandle")) and
+		(.locations[0].physicalLocation | (.artifactLocation.uri | endswith("never_closes.c")) and .region.startLine == $line))' culimbo.sarif
+	"$C" check --simulate --json --output report.jsonl -- python3 "$top_srcdir/tests/report/trainer.py" || [ $? -eq 99 ]
+	sh recipe
+	jq -e '.runs[0].results[0].locations[0].physicalLocation.artifactLocation.uri | endswith("trainer.py")' culimbo.sarif
+	run "$C" check --simulate --json --output report.jsonl -- true
+	sh recipe
+	jq -e '.runs[0].results == []' culimbo.sarif
+}

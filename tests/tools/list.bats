@@ -273,7 +273,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	run "$C" show "${PID[P]}"
 	[[ $output =~ unmanaged\ +unknown\ +-\ +of\ process\ ${PID[B]} ]]
 	run "$C" report --pid "${PID[P]}"
-	has "has 1 block of a process without culimbo, or without its file, open (unmanaged)"
+	has "has 1 block of a process without culimbo or its file open (unmanaged)"
 	run "$C" collect "${PID[B]}"
 	exits 1
 	has "CULIMBO_DISABLE=1"
