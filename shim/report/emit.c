@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shim/report/emit.h"
+#include "shim/report/fold.h"
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/base/utf8.h"
@@ -41,12 +42,8 @@ static void write_out(struct cl_emit *emit, size_t length)
 	emit->n -= length;
 }
 
-void cl_emit_flush(struct cl_emit *emit)
-{
-	write_out(emit, emit->n);
-}
-
-static void put(struct cl_emit *emit, const char *text, size_t length)
+/* Puts the text, or only counts its lines. */
+static void put_as_it_is(struct cl_emit *emit, const char *text, size_t length)
 {
 	if (emit->dry) {
 		for (; length; length--)
@@ -69,6 +66,57 @@ static void put(struct cl_emit *emit, const char *text, size_t length)
 	}
 }
 
+/* Puts the line that was gathered, folded. */
+static void put_line(struct cl_emit *emit)
+{
+	const char *line = emit->line;
+	size_t n = emit->line_n, part, next;
+
+	for (bool rest = false; n; rest = true) {
+		part = cl_fold(line, n, rest, &next);
+		if (rest)
+			put_as_it_is(emit, CL_FOLD_INDENT, sizeof(CL_FOLD_INDENT) - 1);
+		put_as_it_is(emit, line, part);
+		if (next < n)
+			put_as_it_is(emit, "\n", 1);
+		line += next;
+		n -= next;
+	}
+	emit->line_n = 0;
+}
+
+static void put(struct cl_emit *emit, const char *text, size_t length)
+{
+	if (!emit->fold || emit->json) {
+		put_as_it_is(emit, text, length);
+		return;
+	}
+	while (length) {
+		const char *end = memchr(text, '\n', length);
+		size_t room = sizeof(emit->line) - emit->line_n, part = end ? (size_t)(end - text) : length;
+
+		part = part < room ? part : room;
+		memcpy(emit->line + emit->line_n, text, part);
+		emit->line_n += part;
+		text += part;
+		length -= part;
+		/* what follows a line that is too long for us begins as a line of its own, unfolded */
+		if (!end && emit->line_n < sizeof(emit->line))
+			break;
+		put_line(emit);
+		if (length && *text == '\n') {
+			put_as_it_is(emit, text++, 1);
+			length--;
+		}
+	}
+}
+
+void cl_emit_flush(struct cl_emit *emit)
+{
+	put_line(emit);
+	write_out(emit, emit->n);
+}
+
 static void puts_to(struct cl_emit *emit, const char *text)
 {
 	put(emit, text, strlen(text));
@@ -82,6 +130,8 @@ void cl_emit_begin(struct cl_emit *emit, int fd, bool json)
 	emit->dry = false;
 	emit->lines = 0;
 	emit->colour = false;
+	emit->fold = false;
+	emit->line_n = 0;
 	emit->error = 0;
 	emit->patience = 0;
 	emit->n = 0;

@@ -27,11 +27,13 @@ struct cl_emit {
 	bool dry;     /* nothing is written, but lines are counted */
 	unsigned int lines;
 	bool colour;  /* set by the caller: the text is for a terminal */
+	bool fold;    /* set by the caller: long lines of the text are folded (fold.h) */
 	int error;    /* errno of the first write that failed; 0: none did */
 	/* ns: a reader that reads nothing for so long gets no more (ETIMEDOUT); 0: it is waited for */
 	uint64_t patience;
-	size_t n;
+	size_t n, line_n;
 	char text[8192];
+	char line[2048]; /* of a line that may have to be folded: what there is of it */
 };
 
 /* Writes to @fd, which the caller closes after cl_emit_flush(). */

@@ -347,6 +347,8 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	struct by_descriptor by_descriptor = count_descriptors(report->table);
 	char size[32];
 
+	/* what has objects behind it is read, and folded when it is written (tools/common/known.c) */
+	e->fold = !report->both && !report->generate;
 	if (!report->generate) {
 		cl_report_find_origin(report);
 		SAY(report, say_head(report));
@@ -390,5 +392,6 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 		cl_emit_words(e, "  younger than CULIMBO_MIN_AGE: %llu, %s\n", (unsigned long long)s->young,
 			      cl_emit_format_bytes(size, s->young_bytes));
 	SAY(report, say_summary(report, counts, &by_descriptor));
+	e->fold = false;
 	say_how_to_name(report);
 }

@@ -40,6 +40,9 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
 
 		cl_emit_string(e, "module", frame->path, words ? " (" : NULL, "");
 		cl_emit_address(e, "offset", frame->offset, words ? "+" : NULL, ")");
+		/* so much of it is enough for people, and for tools/common/symbols.c */
+		if (e->fold && !e->json)
+			id[2 * CL_REPORT_BUILD_ID] = 0;
 		if (id[0])
 			cl_emit_string(e, "build_id", id, words && build_id ? " (BuildId: " : NULL, ")");
 	} else if (!known) {
@@ -122,7 +125,9 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 
 		cl_view_process(its, &process);
 		if (process.command[0])
-			cl_emit_string(e, "command", process.command, ": ", "");
+			cl_emit_string(e, "command", process.command,
+				       report->full_stacks || strlen(process.command) <= CL_REPORT_HOLDER_COMMAND ? ": " : NULL,
+				       "");
 		has_import = cl_view_import_of(its, report->process.file_id, g->holder[index].record,
 					       g->holder[index].generation, &import);
 	}
@@ -188,9 +193,14 @@ static const char *happened(const struct cl_report_group *g)
 	return is_refused(g) ? "refused" : cl_report_classes[g->class].happened;
 }
 
-/* Of a block that was freed while it was mapped, or opened after its free: how long that was. */
-static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, const struct cl_report_item *item)
+/*
+ * Of a block that was freed while it was mapped, or opened after its free: how long that was.  @next: the
+ * item that follows, or NULL.
+ */
+static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, const struct cl_report_item *item,
+			   const struct cl_report_item *next)
 {
+	bool own = item->bytes >= CL_REPORT_OWN_ALLOCATION;
 	char took[32];
 
 	cl_emit_age(e, "after_free_ns", item->after_free, NULL, "");
@@ -198,19 +208,24 @@ static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, c
 		snprintf(took, sizeof(took), "%llu us", (unsigned long long)item->after_free / 1000);
 	else
 		cl_emit_format_age(took, item->after_free);
-	if (g->class == CL_REPORT_OPENED_AFTER_FREE)
+	if (g->class == CL_REPORT_OPENED_AFTER_FREE) {
 		cl_emit_words(e, ", %s after its free", took);
-	else if (item->bytes >= CL_REPORT_OWN_ALLOCATION)
-		cl_emit_words(e, ", mapped for %s after that: undefined by CUDA's documentation; this driver keeps the bytes",
-			      took);
+		return;
+	}
+	cl_emit_words(e, ", mapped for %s after that", took);
+	/* the same words are for all of them */
+	if (next && next->after_free && own == (next->bytes >= CL_REPORT_OWN_ALLOCATION))
+		return;
+	if (own)
+		cl_emit_words(e, ": undefined by CUDA's documentation; this driver keeps the bytes");
 	else
-		cl_emit_words(e, ", mapped for %s after that: %sprocess %u could have read foreign bytes", took,
+		cl_emit_words(e, ": %sprocess %u could have read foreign bytes",
 			      cl_observes() ? "" : "without culimbo ", g->pid);
 }
 
-/* One block's facts: in the text an address, its size and how long ago it was. */
+/* One block's facts: in the text an address, its size and how long ago it was.  @next: see say_after_free(). */
 static void say_item(struct cl_report *report, const struct cl_report_group *g,
-		     const struct cl_report_item *item, bool first)
+		     const struct cl_report_item *item, bool first, const struct cl_report_item *next)
 {
 	int what = cl_report_classes[g->class].what;
 	struct cl_emit *e = &report->emit;
@@ -255,7 +270,7 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 			cl_emit_age(e, "other_ns", cl_report_age(report, item->other_since), words ? " " : NULL, " ago");
 		}
 		if (item->after_free)
-			say_after_free(e, g, item);
+			say_after_free(e, g, item, next);
 	}
 	cl_emit_object_end(e);
 }
@@ -270,12 +285,14 @@ static void say_items(struct cl_report *report, const struct cl_report_group *g)
 {
 	struct cl_emit *e = &report->emit;
 
+	unsigned int shown = e->json || g->items < CL_REPORT_ITEMS_IN_TEXT ? g->items : CL_REPORT_ITEMS_IN_TEXT;
+
 	cl_emit_array(e, "items");
-	for (unsigned int i = 0; i < g->items; i++)
-		say_item(report, g, &g->item[i], i == 0);
+	for (unsigned int i = 0; i < shown; i++)
+		say_item(report, g, &g->item[i], i == 0, i + 1 < shown ? &g->item[i + 1] : NULL);
 	cl_emit_array_end(e);
-	if (g->n > g->items)
-		cl_emit_words(e, "; and %llu more", (unsigned long long)(g->n - g->items));
+	if (g->n > shown)
+		cl_emit_words(e, "; and %llu more", (unsigned long long)(g->n - shown));
 	if (has_device(g))
 		cl_emit_words(e, "; device %u", g->device);
 	cl_emit_words(e, "\n");

@@ -164,8 +164,8 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 			snprintf(to, 512, "KILLED: process %u ended with %s of %s open", pid, sum, other);
 		break;
 	case CL_REPORT_UNMANAGED:
-		snprintf(to, 512, fault ? "LEAK: process %u never closed %s of a process without culimbo, or without its file (unmanaged)" :
-					  "OPEN: process %u has %s of a process without culimbo, or without its file, open (unmanaged)",
+		snprintf(to, 512, fault ? "LEAK: process %u never closed %s of a process without culimbo or its file (unmanaged)" :
+					  "OPEN: process %u has %s of a process without culimbo or its file open (unmanaged)",
 			 pid, sum);
 		break;
 	case CL_REPORT_RECLAIMED:

@@ -389,9 +389,9 @@ static void check_finding(const struct finding *f)
 			 json ? "jsonl" : "text", words);
 		a = f->play(env);
 		if (!json) {
-			ok(strstr(said(a), f->text) != NULL, "%s, %s: the text says \"%s\"", f->class, f->kind,
+			ok(has_words(said(a), f->text), "%s, %s: the text says \"%s\"", f->class, f->kind,
 			   f->text);
-			if (!strstr(said(a), f->text))
+			if (!has_words(said(a), f->text))
 				show(a);
 			continue;
 		}
@@ -433,7 +433,7 @@ void memory_findings(void)
 		{ "not-closed", "memory", play_not_closed, " never closed 1 block (64 MiB) of process ",
 		  BIG_BLOCK " and (.stack | length) > 0 and .items[0].opens == 1 and .exporter.pid > 0 and .exporter.state == \"alive\"",
 		  NULL },
-		{ "unmanaged", "memory", play_unmanaged, "without its file (unmanaged)", ".items[0].opens == 1", NULL },
+		{ "unmanaged", "memory", play_unmanaged, "without culimbo or its file (unmanaged)", ".items[0].opens == 1", NULL },
 		{ "reclaimed", "memory", play_reclaimed, " ended without closing 1 block (1 KiB) of process ",
 		  "(.other_stack | length) > 0 and .bytes == 1024 and .other.pid > 0 and .other.name == \"actor\"", GRACE },
 	};

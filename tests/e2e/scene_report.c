@@ -11,6 +11,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+bool has_words(const char *text, const char *words)
+{
+	static const char fold[] = "\n        ";
+
+	for (; *text; text++) {
+		const char *at = text, *word = words;
+
+		while (*word && *at == *word) {
+			at++;
+			word++;
+			if (*word == ' ' && !strncmp(at, fold, sizeof(fold) - 1)) {
+				at += sizeof(fold) - 1;
+				word++;
+			}
+		}
+		if (!*word)
+			return true;
+	}
+	return false;
+}
+
 static bool names_pid(const char *text, pid_t pid)
 {
 	char number[16];

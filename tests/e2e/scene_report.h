@@ -18,4 +18,7 @@ void event_findings(void);
 void early_findings(void);
 void early_quiet(void);
 
+/* Returns true if @text has @words, also across the fold of a long line. */
+bool has_words(const char *text, const char *words);
+
 #endif

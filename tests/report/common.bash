@@ -28,8 +28,21 @@ line() {
 	grep -n -F "$2" "$S/tests/report/$1" | head -1 | cut -d: -f1
 }
 
+# narrow FILE: none of its lines is wider than 100 columns, but frames, whose paths are of any length
+narrow() {
+	if grep -E '^.{101}' "$1" | grep -Ev '^      #|^culimbo: SUMMARY'; then
+		echo "in $1: too wide"
+		return 1
+	fi
+}
+
+# unfold FILE: its report without the folds of long lines
+unfold() {
+	sed -z 's/\n        \([^ ]\)/ \1/g' "$1"
+}
+
 has() {
-	grep -q -F -- "$2" "$1" || {
+	unfold "$1" | grep -F -- "$2" > /dev/null || {
 		echo "not in $1: $2"
 		head -40 "$1"
 		return 1
@@ -38,7 +51,7 @@ has() {
 
 # lacks FILE TEXT (a command behind a "!" cannot fail a test, unless it is its last)
 lacks() {
-	if grep -F -- "$2" "$1"; then
+	if unfold "$1" | grep -F -- "$2"; then
 		echo "in $1: $2"
 		return 1
 	fi

@@ -42,7 +42,8 @@ short() {
 	sed -n '/^    freed from$/{n;p}' finding | grep -q 'free_block'
 	grep -Eq '^      \.\.\. [0-9]+ more frames; --full-stacks shows them$' finding
 	grep -Eq '^    \.\.\. 4 more stacks; --full-stacks shows them$' finding
-	sed -n 15p finding | grep -q '^    HINT: '
+	sed -n 14,15p finding > hint
+	unfold hint | grep -Eq '^    HINT: .* until then the memory cannot be reused$'
 }
 
 @test "--full-stacks of check, run and report, and its variable, lift the limit" {
@@ -82,7 +83,7 @@ short() {
 	short text
 	grep -Eq '^  LEAK: process [0-9]+ and others still map 1 block \(4 MiB\) that process [0-9]+ has freed$' text
 	has text "    and 16 holds of other processes"
-	grep -Eq '^    HINT: process [0-9]+ and others do not close what they opened: ' text
+	unfold text | grep -Eq '^    HINT: process [0-9]+ and others do not close what they opened: '
 	# nothing hides what is not known of
 	fails 99 "$C" check --simulate --gen-suppressions --output made -- "$P/one_place" held 20
 	fails 99 "$C" check --simulate --suppressions made -- "$P/one_place" held 20 2> text

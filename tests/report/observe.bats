@@ -52,7 +52,7 @@ groups() {
 	groups 1
 	grep -Eq '^    culimbo would have kept these 4 MiB until process [0-9]+ and 2 more closed them$' text
 	CULIMBO_STACK=40 observed 1 "$P/one_place" held 4 30
-	[ "$(sed -n '/^  LEAK/,/^    HINT/p' text | wc -l)" -eq 15 ]
+	[ "$(sed -n '/^  LEAK/,$p' text | sed -n '1p; 2,${/^    /!q;p}' | wc -l)" -eq 15 ]
 }
 
 @test "a block that is freed while it is mapped, and whose holder is killed, is one finding" {
@@ -81,7 +81,7 @@ groups() {
 	grep -Eq '^  STALE: process [0-9]+ had freed 2 blocks \(2 MiB\) before process [0-9]+ opened them$' text
 	has text "freed from"
 	# each with what the driver did and when the block was freed, though its exporter has made others since
-	grep -Eq '^    (0x[0-9a-f]+, 1 MiB, (opened|refused by CUDA) [0-9]+ ms ago, [0-9]+ ms after its free; ){2}device 0$' text
+	unfold text | grep -Eq '^    (0x[0-9a-f]+, 1 MiB, (opened|refused by CUDA) [0-9]+ ms ago, [0-9]+ ms after its free; ){2}device 0$'
 	has text "    culimbo would have refused these opens"
 	observed 2 "$P/frees_early"
 	groups 1

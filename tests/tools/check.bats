@@ -6,6 +6,17 @@
 load common
 bats_require_minimum_version 1.5.0
 
+# unfold FILE: its lines without their folds
+unfold() {
+	sed -z 's/\n        \([^ ]\)/ \1/g' "$1"
+}
+
+# connected: the kernel's process connector tells of all processes here (tools/commands/check_ends.h)
+connected() {
+	[ "$(id -u)" -eq 0 ] && [ "$(readlink /proc/self/ns/pid)" = 'pid:[4026531836]' ] &&
+		python3 -c 'import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 11).bind((0, 1))'
+}
+
 setup_file() {
 	export P=$top_builddir/tests/report
 }
@@ -13,14 +24,29 @@ setup_file() {
 @test "check names a descendant of CMD that was killed by a signal and reaped by another process" {
 	# it lives long enough to be seen
 	"$C" check --allow-no-cuda --output text -- sh -c 'sh -c "sleep 0.5; kill -SEGV \$\$" & wait $!; :'
-	grep -E '^culimbo: process [0-9]+ \(sh -c .*\) was killed by signal 11 ' text || {
+	unfold text | grep -E '^culimbo: process [0-9]+ \(sh -c .*\) was killed by signal 11 ' || {
 		cat text
 		# Linux 6.15 says how a process ended whose parent has taken its status
 		[ "$(printf '6.15\n%s\n' "$(uname -r)" | sort -V | head -n 1)" != 6.15 ]
 	}
 	# one whose parent had ended is ours to wait for, with any kernel
 	"$C" check --allow-no-cuda --wait 10s --output text -- sh -c '(sh -c "sleep 0.2; kill -SEGV \$\$" &); :'
-	grep -E '^culimbo: process [0-9]+ \(sh -c .*\) was killed by signal 11 ' text
+	unfold text | grep -E '^culimbo: process [0-9]+ \(sh -c .*\) was killed by signal 11 '
+}
+
+@test "check names descendants that were killed while it stood still, where the kernel tells of all" {
+	connected || skip "the kernel does not tell this process of the ends of others"
+	run "$C" check --simulate --output text -- sh -c 'kill -STOP $PPID
+		sh -c "kill -ABRT \$\$"; "$1"; sh -c "exit 3"; sh -c "kill -PIPE \$\$"; kill -CONT $PPID' sh "$P/is_killed"
+	exits 99
+	cat text
+	unfold text | grep -E '^culimbo: process [0-9]+ \(which lived for a moment only\) was killed by signal 6 '
+	unfold text | grep -E '^culimbo: process [0-9]+ \(.*is_killed\) was killed by signal 9 '
+	[ "$(unfold text | grep -c 'by signal')" -eq 2 ]
+	run "$C" check --simulate --json --output json -- sh -c 'kill -STOP $PPID; "$1"; kill -CONT $PPID' sh "$P/is_killed"
+	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
+	jq -e -s '[.[] | select(.type == "descendant")] | length == 1 and .[0].ended == "signal" and .[0].signal == 9 and
+		.[0].cuda and (.[0].command | endswith("is_killed"))' json
 }
 
 @test "check names the signal of processes that live for milliseconds" {
@@ -28,18 +54,27 @@ setup_file() {
 	"$C" check --simulate --output text -- sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do "$1"; sleep 0.15; done' sh "$P/is_killed" || :
 	cat text
 	grep -q ' killed=10 ' text
+	if connected; then
+		[ "$(unfold text | grep -cE '^culimbo: process [0-9]+ \(.*is_killed\) was killed by signal 9 ')" -eq 10 ]
+	fi
 	[ "$(printf '6.15\n%s\n' "$(uname -r)" | sort -V | head -n 1)" = 6.15 ] || return 0
-	[ "$(grep -cE '^culimbo: process [0-9]+ \(.*is_killed\) was killed by signal 9 ' text)" -ge 6 ]
+	[ "$(unfold text | grep -cE '^culimbo: process [0-9]+ \(.*is_killed\) was killed by signal 9 ')" -ge 6 ]
 }
 
 @test "check names a killed process that it has never seen, from the file that it left" {
 	# check stands still meanwhile
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	if connected; then
+		# in another network namespace the kernel tells nothing
+		printf '#!/bin/sh\nexec unshare -n "%s" "$@"\n' "$C" > inside
+		chmod +x inside
+		C=$PWD/inside
+	fi
 	unseen=(sh -c 'kill -STOP $PPID; "$1"; kill -CONT $PPID' sh "$P/is_killed")
 	run "$C" check --simulate --output text -- "${unseen[@]}"
 	exits 99
 	cat text
-	grep -E '^culimbo: process [0-9]+ \(.*is_killed\) ended without a report of its own: probably killed, by which signal is not known$' text
+	unfold text | grep -E '^culimbo: process [0-9]+ \(.*is_killed\) ended without a report of its own: probably killed, by which signal is not known$'
 	run "$C" check --simulate --json --output json -- "${unseen[@]}"
 	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
 	jq -e -s 'any(.[]; .type == "descendant" and .ended == "unknown" and .cuda and .reported == false)' json
@@ -96,7 +131,7 @@ setup_file() {
 	left=$output
 	cat text
 	exits 98
-	grep 'still runs, and uses CUDA: what it will leave is not known' text
+	unfold text | grep 'still runs, and uses CUDA: what it will leave is not known'
 	rm in out
 	run "$C" check --simulate --wait 0 --allow-running --output text -- sh job.sh "$top_builddir/tests/tools/sharer"
 	exits 0
@@ -190,9 +225,9 @@ setup_file() {
 	run "$C" check --simulate --format=github --output=text -- sh job.sh "$top_builddir/tests/tools/sharer"
 	exits 137
 	cat text
-	grep -Eq '^::error .*title=culimbo not-closed::.*\. process ([0-9]+) was killed by signal 9 \(Killed\)\. process \1 ended' text
-	grep -Eq '^::warning title=culimbo check::process [0-9]+ \(.*sharer\) was killed by signal 9 \(Killed\)$' text
-	grep -q '^::error title=culimbo check::CMD was killed by signal 9 (Killed)$' text
+	unfold text | grep -Eq '^::error .*title=culimbo not-closed::.*\. process ([0-9]+) was killed by signal 9 \(Killed\)\. process \1 ended'
+	unfold text | grep -Eq '^::warning title=culimbo check::process [0-9]+ \(.*sharer\) was killed by signal 9 \(Killed\)$'
+	unfold text | grep -q '^::error title=culimbo check::CMD was killed by signal 9 (Killed)$'
 	run "$C" check --simulate --format=github --output=text -- sh -c 'exit 3'
 	exits 3
 	grep -q '^::error title=culimbo check::CMD failed: exit status 3$' text
@@ -254,4 +289,49 @@ setup_file() {
 	cat text
 	grep '^culimbo: memory ran out: the kernel has killed 1 of ' text
 	grep ' oom_kills=1$' text
+}
+
+@test "check: a child that the kernel kills for want of memory: the signal, and the number of such kills" {
+	v1=$(sed -n 's/.*:memory://p' /proc/self/cgroup) v2=$(sed -n 's/^0:://p' /proc/self/cgroup)
+	if [ -n "$v1" ]; then
+		group=/sys/fs/cgroup/memory$v1/culimbo-test.$$ limit=memory.limit_in_bytes
+	else
+		group=/sys/fs/cgroup$v2/culimbo-test.$$ limit=memory.max
+	fi
+	mkdir "$group" 2> /dev/null || skip "no cgroup can be made here"
+	if ! echo 100000000 2> /dev/null > "$group/$limit"; then
+		rmdir "$group"
+		skip "a cgroup that is made here has no limit of memory"
+	fi
+	printf '#!/bin/sh\necho $$ > %s/cgroup.procs\nexec "$@"\n' "$group" > inside
+	run sh inside "$C" check --allow-no-cuda --json --output json -- sh -c 'python3 -c "x = bytearray(400 << 20)"; :'
+	run sh inside "$C" check --allow-no-cuda --output text -- sh -c 'python3 -c "x = bytearray(400 << 20)"; :'
+	rmdir "$group"
+	exits 0
+	cat text json
+	unfold text | grep -E '^culimbo: process [0-9]+ \(.*\) was killed by signal 9 '
+	unfold text | grep -E "^culimbo: memory ran out: the kernel has killed [1-9] of this cgroup's processes meanwhile$"
+	grep -E '^culimbo: CHECK .* oom_kills=[1-9]' text
+	jq -e -s '.[-1].oom_kills >= 1 and any(.[]; .type == "descendant" and .signal == 9)' json
+}
+
+@test "check: report-format.md makes SARIF of the JSON" {
+	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
+	sed -n "/^jq -s '/,/culimbo.sarif$/p" "$top_srcdir/doc/report-format.md" > recipe
+	[ -s recipe ]
+	run "$C" check --simulate --json --output report.jsonl -- "$P/never_closes"
+	exits 99
+	sh recipe
+	cat culimbo.sarif
+	line=$(grep -n 'CHECK(cuIpcOpenMemHandle' "$top_srcdir/tests/report/never_closes.c" | cut -d: -f1)
+	jq -e --argjson line "$line" '.version == "2.1.0" and .runs[0].tool.driver.name == "culimbo" and
+		(.runs[0].results | length == 1) and (.runs[0].results[0] | .ruleId == "not-closed" and .level == "error" and
+		(.message.text | test("^LEAK: .*cudaIpcCloseMemHandle")) and
+		(.locations[0].physicalLocation | (.artifactLocation.uri | endswith("never_closes.c")) and .region.startLine == $line))' culimbo.sarif
+	"$C" check --simulate --json --output report.jsonl -- python3 "$top_srcdir/tests/report/trainer.py" || [ $? -eq 99 ]
+	sh recipe
+	jq -e '.runs[0].results[0].locations[0].physicalLocation.artifactLocation.uri | endswith("trainer.py")' culimbo.sarif
+	run "$C" check --simulate --json --output report.jsonl -- true
+	sh recipe
+	jq -e '.runs[0].results == []' culimbo.sarif
 }

@@ -10,9 +10,9 @@ setup() {
 	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
-# has TEXT: the output of `run` contains it
+# has TEXT: the output of `run` contains it, a report's also across the fold of a line
 has() {
-	if [[ $output != *"$1"* ]]; then
+	if [[ $output != *"$1"* && ${output//$'\n        '/ } != *"$1"* ]]; then
 		printf 'not there: %s\nin: %s\n' "$1" "$output"
 		return 1
 	fi

@@ -59,3 +59,19 @@ of() {
 	within 10 of P '.held == 0'
 	of C '.state == "dead" and .imported == 0'
 }
+
+@test "of processes that are killed again and again the last files are kept: 16, or so many bytes" {
+	dead() { "$C" report --all --json | jq -e -s --argjson n "$1" '[.[] | select(.type == "process" and .state == "dead")] | length == $n'; }
+	for _ in $(seq 20); do
+		"$C" run --simulate -- "$top_builddir/tests/report/is_killed" > /dev/null 2>&1 || :
+	done
+	start P # (who makes a file looks at the others')
+	tell P "export 4096 1"
+	finish P
+	dead 16
+	one=$(du --block-size=1 "$CULIMBO_DIR"/exporter-* | sort -n | tail -1 | cut -f1)
+	start Q CULIMBO_KEEP_DEAD_BYTES=$((one * 5 / 2))
+	tell Q "export 4096 1"
+	finish Q
+	dead 2
+}

@@ -218,3 +218,43 @@ fake_driver() {
 	jq -e 'any(.checks[]; .check == "containers" and .status == "ok" and
 		(.what | test("a PID namespace of its own .* no process of another one has a file in")) and (.advice | test("mount one tmpfs")))' checks.json
 }
+
+@test "--require-gpu: without a driver, or without a GPU, it fails" {
+	doctor --simulate --require-gpu
+	[ "$status" -eq 0 ]
+	if ! ldconfig -p | grep -q libcuda.so.1; then
+		doctor --require-gpu
+		[ "$status" -eq 1 ]
+		[ "$(verdict driver)" = fail ]
+	fi
+	fake_driver 'int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+		int cuInit(unsigned f) { return 100; }
+		int cuGetErrorName(int r, const char **n) { *n = "CUDA_ERROR_NO_DEVICE"; return 0; }'
+	doctor --require-gpu
+	[ "$status" -eq 1 ]
+	[ "$(verdict devices)" = fail ]
+}
+
+@test "processes that share with another copy of the library are named" {
+	start P
+	tell P "export 4096 1"
+	doctor --simulate
+	[ "$(verdict versions)" = ok ]
+	jq -e '.checks[] | select(.check == "versions").what == "1 process shares, with this libculimbo.so"' checks.json
+	library=$("$C" version --json | jq -r .library)
+	cp "$library" libculimbo.so
+	mkfifo Q.in Q.out
+	"$C" run --simulate --no-preload -- env LD_PRELOAD="$PWD/libculimbo.so" "$SHARER" < Q.in > Q.out 2> Q.err 3>&- &
+	PID[Q]=$!
+	exec {to}> Q.in {from}< Q.out
+	TO[Q]=$to FROM[Q]=$from
+	tell Q "export 4096 1"
+	doctor --simulate
+	[ "$(verdict versions)" = warn ]
+	jq -e --arg p "process ${PID[Q]} with $PWD/libculimbo.so" '.checks[] | select(.check == "versions") |
+		(.what | startswith("1 of 2 processes that share run with another libculimbo.so: ")) and (.what | endswith($p)) and
+		(.advice | test("restart them"))' checks.json
+	rm libculimbo.so
+	doctor --simulate
+	jq -e '.checks[] | select(.check == "versions").what | endswith("libculimbo.so, which was replaced since")' checks.json
+}

@@ -252,11 +252,11 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	grep -q 'of process .*sharer$' text
 	tell P "free 1"
 	"$C" report --pid "${PID[C]}" > text
-	grep -q "; 1 of those listed freed there .* ago: it waits for this process" text
+	sed -z "s|\n        | |g" text | grep -q "; 1 of those listed freed there .* ago: it waits for this process"
 	"$C" report --pid "${PID[C]}" --json | jq -e -s 'any(.[]; .class == "not-closed" and .exporter.freed_ns > 0)'
 	tell P "free 1"
 	"$C" report --pid "${PID[C]}" > text
-	grep -q "sharer; freed there .* ago: it waits for this process" text
+	sed -z "s|\n        | |g" text | grep -q "sharer; freed there .* ago: it waits for this process"
 	die P
 	"$C" report --pid "${PID[C]}" > text
 	grep -q "(dead): .*sharer; freed there .* ago$" text
@@ -273,7 +273,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	run "$C" show "${PID[P]}"
 	[[ $output =~ unmanaged\ +unknown\ +-\ +of\ process\ ${PID[B]} ]]
 	run "$C" report --pid "${PID[P]}"
-	has "has 1 block of a process without culimbo, or without its file, open (unmanaged)"
+	has "has 1 block of a process without culimbo or its file open (unmanaged)"
 	run "$C" collect "${PID[B]}"
 	exits 1
 	has "CULIMBO_DISABLE=1"
@@ -584,4 +584,39 @@ ${PID[C]} alive" ]
 	exits 0
 	[ -z "$output" ]
 	[[ $stderr == *"No blocks are shared"* ]]
+}
+
+@test "report --error-exitcode: of processes now, and of reports that were written at exit" {
+	died() { [ "$("$C" report --json | jq -s '.[-1].findings')" -gt 0 ]; }
+	run "$C" report --error-exitcode=42
+	exits 0
+	start P CULIMBO_GRACE=1h CULIMBO_KEEP_DEAD=1h
+	start C
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	run "$C" report --error-exitcode=42
+	exits 0 # in use
+	die C
+	within 10 died
+	run "$C" report
+	exits 0
+	run "$C" report --error-exitcode=42
+	exits 42
+	run "$C" report --error-exitcode=42 --json
+	exits 42
+	finish P
+	CULIMBO_REPORT_FILE=$PWD/r.txt "$C" run --simulate -- "$top_builddir/tests/report/never_closes"
+	CULIMBO_REPORT_FORMAT=jsonl CULIMBO_REPORT_FILE=$PWD/r.json "$C" run --simulate -- "$top_builddir/tests/report/never_closes"
+	for file in r.txt.* r.json.*; do
+		run "$C" report --error-exitcode=42 "$file"
+		exits 42
+		run "$C" report "$file"
+		exits 0
+	done
+	echo 'culimbo: SUMMARY pid=1 findings=0' > none
+	run "$C" report --error-exitcode=42 none
+	exits 0
+	run "$C" report --error-exitcode=256
+	exits 2
+	has "--error-exitcode: '256' is not a status"
 }

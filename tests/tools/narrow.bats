@@ -64,7 +64,7 @@ widest() {
 	grep -qE '^BYTES .* HOLDERS .*ID$' seen
 	grep -q '^No room in 80 columns for DEVICE' err
 	seen 80 ps
-	grep -qE '^ +PID COMMAND +STATE EXPORTED HELD LIMBO LIMBOBYTES IMPORTED PINS +AGE$' seen
+	grep -qE '^ *PID COMMAND +STATE EXPORTED HELD LIMBO LIMBOBYTES IMPORTED PINS +AGE$' seen
 	[ "$(cat err)" = "No room in 80 columns for FILE; -o +COL shows a column." ]
 	seen 80 "top --batch -n 1"
 	grep -qE "^ *PID STATE LIMBOBYTES .*PINS .*COMMAND$" seen

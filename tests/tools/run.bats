@@ -293,6 +293,29 @@ CULIMBO_TRACE=t.%p' ]
 	[ -z "$output" ]
 }
 
+@test "a statically linked program that a shell or env is told to run: a warning, too" {
+	echo 'int main(void) { return 7; }' > s.c
+	$CC -static -o s s.c 2>/dev/null || skip "no static C library"
+	for cmd in 'bash -c ./s' 'sh -c exec\ ./s' 'sh -c true;A=1\ ./s\ |cat;./s' 'env A=1 ./s' 'timeout -k 5 10 nice -n 0 ./s' \
+		'nohup sh -ec cd\ .&&./s'; do
+		eval "run \"\$C\" run -- $(sed 's/[;|&]/\\&/g' <<< "$cmd")"
+		echo "$cmd"
+		exits 7
+		has "warning: ./s, which CMD runs, is statically linked: culimbo cannot see what it does"
+		eval "run \"\$C\" run --no-preload -- $(sed 's/[;|&]/\\&/g' <<< "$cmd")"
+		[[ $output != *warning* ]]
+	done
+	# not where it is no program, and not of what is not static
+	export CULIMBO_LOG=off # of a driver that is not there
+	run "$C" run -- sh -c 'cat ./s > copy; ls -l ./s > list; echo "./s"'
+	exits 0
+	[ "$output" = ./s ]
+	run "$C" run -- env sh -c 'true; ls > list'
+	[ -z "$output" ]
+	run "$C" check --allow-no-cuda -- sh -c './s; true'
+	has "warning: ./s, which CMD runs, is statically linked"
+}
+
 @test "ld.so itself may be CMD" {
 	loader=$(LC_ALL=C grep -aoE '/lib[0-9a-z]*/ld-linux[-0-9a-z]*\.so\.[0-9]' "$C" | head -n 1)
 	run "$C" run "$loader" "$(type -P grep)" -c libculimbo.so /proc/self/maps

@@ -52,6 +52,9 @@
 		pointer("pointerdown", bar[0], bar[1]);
 		pointer("pointerup", bar[0], bar[1]);
 		check("a click shows it", /^Block/.test(detail()));
+		check("and the tooltip goes", $("tip").hidden);
+		pointer("pointermove", bar[0], bar[1]);
+		check("there is no tooltip over what the panel shows", $("tip").hidden && /^Block/.test(detail()));
 		const first = detail();
 		await key("n");
 		check("n goes to the next", /^Block/.test(detail()) && detail() !== first);
@@ -78,7 +81,13 @@
 		check("/ goes to the filter", document.activeElement === $("search"));
 		check("it filters by state of the block", await type("held") > 0 && +body.dataset.shown < all);
 		check("it filters by state of the process", await type("killed") > 0 && +body.dataset.shown < all);
+		await type("");
+		canvas.focus();
+		await key("n");
+		check("n shows one", detail() !== "");
+		$("search").focus();
 		check("it filters to nothing", await type("no-such-thing") === 0 && /^No block/.test($("listhead").textContent));
+		check("the panel shows nothing that is filtered out", detail() === "");
 		await key("Escape");
 		check("Escape ends the filter", $("search").value === "" && +body.dataset.shown === all);
 		check("and leaves it", document.activeElement === canvas);
@@ -111,6 +120,10 @@
 			check("the table is whole at " + wide + " pixels: " + list.scrollWidth + " of " + list.clientWidth, list.scrollWidth <= list.clientWidth);
 		}
 		body.style.width = "";
+		check("the panel is high enough beside the table: " + $("detail").clientHeight + " of " + $("detail").scrollHeight,
+			$("detail").clientHeight >= Math.min(100, $("detail").scrollHeight));
+		check("so is the picture: " + $("scroll").clientHeight, $("scroll").clientHeight >= 100);
+		check("all is within the window: " + body.scrollHeight + " of " + innerHeight, body.scrollHeight <= Math.max(innerHeight, 540) + 1);
 	}
 	operate().catch((e) => wrong.push(String(e))).then(() => {
 		body.dataset.wrong = wrong.join("; ");

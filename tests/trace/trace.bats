@@ -239,14 +239,16 @@ T=$BATS_FILE_TMPDIR
 		cat "$top_srcdir/tests/trace/operate.js"
 		echo '</script></body></html>'
 	} > worked.html
-	HOME=$PWD timeout 150 "$browser" --headless --no-sandbox --disable-gpu --window-size=1280,800 \
-		--user-data-dir="$PWD/profile" --virtual-time-budget=60000 --dump-dom "file://$PWD/worked.html" \
-		> dom 2> err
-	grep -o '<body[^>]*>' dom > body
-	cat body
-	grep -q 'data-operated="1"' body
-	grep -q 'data-wrong=""' body
-	grep -q 'data-errors="0"' body
+	for size in 1280,800 800,600; do
+		HOME=$PWD timeout 150 "$browser" --headless --no-sandbox --disable-gpu --window-size=$size \
+			--user-data-dir="$PWD/profile" --virtual-time-budget=60000 --dump-dom "file://$PWD/worked.html" \
+			> dom 2> err
+		grep -o '<body[^>]*>' dom > body
+		cat body
+		grep -q 'data-operated="1"' body
+		grep -q 'data-wrong=""' body
+		grep -q 'data-errors="0"' body
+	done
 	play one blocks=1 consumers=1
 	"$C" trace one -o one.html
 	HOME=$PWD timeout 150 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$PWD/profile" \

@@ -256,6 +256,42 @@ IN_A_CHILD(reading_names_takes_so_long_and_no_longer)
 	CHECK(unread);
 }
 
+/* Few stacks in turn, but more than have a place in the cache: their names are read again and again. */
+IN_A_CHILD(names_of_so_many_stacks_are_read_and_no_more)
+{
+	enum { STACKS = 16384, PLACES = 3000, ENTRIES = 2 * PLACES };
+	static struct {
+		struct object object;
+		int64_t hash;
+		unsigned char bytes[ENTRIES];
+	} longer = { .object = { 1, &PyBytes_Type, ENTRIES } };
+	uint32_t at_least = 0, stack;
+	struct cl_view view;
+	bool unread;
+
+	start_python();
+	memset(longer.bytes, 1, sizeof(longer.bytes));
+	inner_code.lines = (const struct table *)&longer;
+	cl_python_limit = UINT64_MAX;
+	for (volatile uint32_t i = 0; at_least < STACKS; i++) {
+		CHECK(i < 2 * STACKS);
+		inner.at = (int)(i % PLACES);
+		stack = share(&view);
+		if (cl_view_python_depth(&view, stack, &unread) != 2 || unread)
+			break;
+		at_least++;
+	}
+	/* no stack is in the cache before it is read, and each of the first ones is new */
+	CHECK(at_least == STACKS);
+	for (volatile uint32_t i = 0; i < PLACES && !unread; i++) {
+		inner.at = (int)i;
+		stack = share(&view);
+		cl_view_python_depth(&view, stack, &unread);
+	}
+	CHECK(unread);
+	CHECK_EQUAL(cl_view_python_depth(&view, stack, &unread), 0);
+}
+
 IN_A_CHILD(no_python_in_this_thread_or_turned_off)
 {
 	struct cl_view view;
@@ -449,6 +485,7 @@ int main(void)
 		cmocka_unit_test(code_of_the_interpreter_is_no_frame),
 		cmocka_unit_test(long_tables_are_read_so_much_and_no_more),
 		cmocka_unit_test(reading_names_takes_so_long_and_no_longer),
+		cmocka_unit_test(names_of_so_many_stacks_are_read_and_no_more),
 		cmocka_unit_test(no_python_in_this_thread_or_turned_off),
 		cmocka_unit_test(turned_off),
 		cmocka_unit_test(a_state_that_is_not_mapped_any_more),

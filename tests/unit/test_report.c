@@ -20,6 +20,7 @@
 #include "shim/report/origin.h"
 #include "shim/report/report.h"
 #include "shim/report/fit.h"
+#include "shim/report/fold.h"
 #include "shim/report/suppress.h"
 
 /* What @value becomes, in text or in JSON. */
@@ -103,6 +104,73 @@ static void who_reads_nothing_is_not_waited_for(void **state)
 	/* everything that fits was written, in whole lines */
 	assert_true(all > 4096 && all % 1000 == 0);
 	close(ends[0]);
+}
+
+/* What @text becomes when it is written folded, in pieces of @piece bytes. */
+static const char *folded(const char *text, size_t piece)
+{
+	static struct cl_emit emit;
+	static char got[8192], part[64];
+	int ends[2];
+	ssize_t n;
+
+	assert_int_equal(pipe(ends), 0);
+	cl_emit_begin(&emit, ends[1], false);
+	emit.fold = true;
+	for (; *text; text += strlen(part)) {
+		snprintf(part, piece + 1 < sizeof(part) ? piece + 1 : sizeof(part), "%s", text);
+		cl_emit_words(&emit, "%s", part);
+	}
+	cl_emit_flush(&emit);
+	close(ends[1]);
+	n = read(ends[0], got, sizeof(got) - 1);
+	close(ends[0]);
+	got[n > 0 ? n : 0] = 0;
+	return got;
+}
+
+#define FORTY "forty forty forty forty forty forty fort"
+
+static void long_lines_are_folded(void **state)
+{
+	char word[3000], line[3200];
+
+	for (size_t piece = 1; piece < 60; piece += 29) {
+		assert_string_equal(folded("short\n\n  lines\n", piece), "short\n\n  lines\n");
+		assert_string_equal(folded("no end", piece), "no end");
+		/* 100 columns fit, 101 do not */
+		assert_string_equal(folded(FORTY FORTY " 34567890123456789\n", piece), FORTY FORTY " 34567890123456789\n");
+		assert_string_equal(folded(FORTY FORTY " 3456789 123456789 1\n", piece),
+				    FORTY FORTY " 3456789 123456789 1\n");
+		assert_string_equal(folded(FORTY FORTY " 3456789 123456789 12\n", piece),
+				    FORTY FORTY " 3456789 123456789\n        12\n");
+		/* what is one fact stays together, if that is far enough to the right */
+		assert_string_equal(folded(FORTY " forty forty; " FORTY " forty forty\n", piece),
+				    FORTY " forty forty;\n        " FORTY " forty forty\n");
+		assert_string_equal(folded(FORTY FORTY " forty, forty forty forty\n", piece),
+				    FORTY FORTY " forty,\n        forty forty forty\n");
+		assert_string_equal(folded("forty; " FORTY " forty forty " FORTY "\n", piece),
+				    "forty; " FORTY " forty forty forty forty forty forty forty forty\n        fort\n");
+		/* frames and numbers stay whole */
+		assert_string_equal(folded("culimbo: SUMMARY " FORTY FORTY FORTY " a=1\n", piece),
+				    "culimbo: SUMMARY " FORTY FORTY FORTY " a=1\n");
+		assert_string_equal(folded("      #0 " FORTY FORTY FORTY " a b c\n", piece),
+				    "      #0 " FORTY FORTY FORTY " a b c\n");
+		/* letters of several bytes, and colours */
+		assert_string_equal(folded("\033[1;31m" FORTY FORTY " \xc3\xbc\xc3\xbc 678 0123456789\033[0m\n", piece),
+				    "\033[1;31m" FORTY FORTY " \xc3\xbc\xc3\xbc 678 0123456789\033[0m\n");
+	}
+	/* a word of any length is not broken, and nothing is lost */
+	memset(word, 'x', sizeof(word) - 1);
+	word[sizeof(word) - 1] = 0;
+	snprintf(line, sizeof(line), "%s\n", word);
+	assert_string_equal(folded(line, 50), line);
+	word[150] = 0;
+	snprintf(line, sizeof(line), "  %s y\n", word);
+	assert_memory_equal(folded(line, 50), line, 152);
+	assert_string_equal(folded(line, 50) + 152, "\n        y\n");
+	assert_int_equal(cl_fold_lines(line, strlen(line)), 2);
+	assert_int_equal(cl_fold_lines("a\n", 2), 1);
 }
 
 static void sizes_and_ages_are_for_people(void **state)
@@ -355,6 +423,7 @@ int main(void)
 		cmocka_unit_test(nothing_gets_through),
 		cmocka_unit_test(long_texts_are_whole),
 		cmocka_unit_test(who_reads_nothing_is_not_waited_for),
+		cmocka_unit_test(long_lines_are_folded),
 		cmocka_unit_test(sizes_and_ages_are_for_people),
 		cmocka_unit_test(patterns_match_as_those_of_leaksanitizer),
 		cmocka_unit_test(files_of_suppressions_are_read),

@@ -25,6 +25,7 @@
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
+#include "tools/commands/check_descendants.h"
 #include "tools/commands/check_findings.h"
 #include "tools/commands/check_folder.h"
 #include "tools/commands/check_format.h"
@@ -42,164 +43,12 @@ enum { OPTION_SIMULATE = 128, OPTION_JSON, OPTION_OUTPUT, OPTION_EXITCODE, OPTIO
 enum { FINDINGS = 99 /* the default exit status */, NOTHING_CHECKED = 98 };
 #define WAIT 1000000000u /* ns, the default for processes that CMD leaves running: most are just ending */
 
-/* --------------------------------------------------------- what CMD has started */
-enum { NAMED = 10 }; /* at most this many processes get a line of text */
-
-static bool was_killed(const struct cu_descendant *d)
-{
-	return !d->runs && d->status != -1 && WIFSIGNALED(d->status);
-}
-
-/* How a process ended, as JSON has it.  @lost: it shared, and wrote no report. */
-static const char *how_ended(const struct cu_check_findings *f, const struct cu_descendant *d, bool lost)
-{
-	return d->status != -1 && WIFSIGNALED(d->status) ? "signal" :
-	       lost && cu_check_has_reported(f, (uint64_t)d->pid) ? "exec" :
-	       d->status != -1 ? "exit" : "unknown";
-}
-
-/* Says one line.  @what has its own "by", unless the process was killed by a known signal. */
-static void say_one(struct cu_check_findings *f, const struct cu_descendant *d, bool finding, bool lost, const char *what)
-{
-	struct cl_emit *e = &f->report->emit;
-
-	cl_emit_line(e, "descendant");
-	cl_emit_number(e, "pid", (uint64_t)d->pid, "culimbo: process ", "");
-	cl_emit_string(e, "command", d->command, " (", ") ");
-	cl_emit_flag(e, "running", d->runs);
-	cl_emit_flag(e, "cuda", d->cuda);
-	cl_emit_flag(e, "unprotected", d->unprotected);
-	cl_emit_flag(e, "finding", finding);
-	if (!d->runs) {
-		cl_emit_flag(e, "reported", cu_check_has_reported(f, (uint64_t)d->pid));
-		cl_emit_string(e, "ended", how_ended(f, d, lost), NULL, "");
-	}
-	if (was_killed(d))
-		cl_emit_number(e, "signal", (uint64_t)WTERMSIG(d->status), NULL, "");
-	else if (!d->runs && d->status != -1)
-		cl_emit_number(e, "status", (uint64_t)WEXITSTATUS(d->status), NULL, "");
-	cl_emit_words(e, "%s", what);
-	if (was_killed(d) && !d->unprotected)
-		cl_emit_words(e, " by signal %d (%s)", WTERMSIG(d->status), strsignal(WTERMSIG(d->status)));
-	cl_emit_words(e, "\n");
-	cl_emit_line_end(e);
-}
-
-static bool is_lost(const struct cu_check_findings *f, const struct cu_descendant *d)
-{
-	for (size_t i = 0; i < f->n_lost; i++)
-		if (f->lost[i].pid == (uint32_t)d->pid && (!d->start || f->lost[i].start == d->start))
-			return true;
-	return false;
-}
-
-/* Says how a process with an own file ended that wrote no report, unless a signal is known. */
-static const char *why_lost(const struct cu_check_findings *f, const struct cu_descendant *d)
-{
-	return cu_check_has_reported(f, (uint64_t)d->pid) ?
-		       "became another program (exec), and so wrote no report of what it had open" :
-	       d->status != -1 ? "ended without a report of its own, though no signal killed it" :
-				 "ended without a report of its own: probably killed, by which signal is not known";
-}
-
-/*
- * Says the processes that shared and wrote no report, and whose end the watch has not seen.  Their
- * files tell of them, however short they lived.
- */
-static unsigned int say_lost(struct cu_check_findings *f, unsigned int named)
-{
-	for (size_t i = 0; i < f->n_lost; i++) {
-		struct cu_descendant d = { .pid = (pid_t)f->lost[i].pid, .cuda = true, .status = -1 };
-		bool said = false;
-
-		for (size_t k = 0; k < f->watch->n && !said; k++)
-			said = f->watch->list[k].pid == d.pid && is_lost(f, &f->watch->list[k]);
-		if (said || (!f->report->emit.json && named++ >= NAMED))
-			continue;
-		cu_clean(d.command, sizeof(d.command), f->lost[i].command, sizeof(f->lost[i].command));
-		say_one(f, &d, false, true, why_lost(f, &d));
-	}
-	return named;
-}
-
-/*
- * A process uses CUDA without the library, and some export of the job was never opened by a process
- * under it: then that process is the importer, and blocks may be freed while it maps them.  That is
- * a finding.  Otherwise it may be a tool that shares nothing, and is only named.
- */
-static bool count_descendants(struct cu_check_findings *f)
-{
-	bool finding;
-
-	for (size_t i = 0; i < f->watch->n; i++) {
-		const struct cu_descendant *d = &f->watch->list[i];
-
-		f->unprotected += d->unprotected;
-		f->running += d->runs;
-		f->running_cuda += d->runs && d->cuda;
-	}
-	finding = f->unprotected && f->never_opened;
-	if (finding)
-		f->n += f->unprotected;
-	return finding;
-}
-
-/*
- * Returns true if @d ran without the library at its end: it ended in order, and wrote no report.  The
- * program may have been the importer of what no process under culimbo opened.
- */
-static bool ran_without(const struct cu_check_findings *f, const struct cu_descendant *d)
-{
-	return f->never_opened && !d->runs && d->status != -1 && WIFEXITED(d->status) &&
-	       !cu_check_has_reported(f, (uint64_t)d->pid);
-}
-
-static void say_descendants(struct cu_check_findings *f)
-{
-	struct cl_emit *e = &f->report->emit;
-	bool finding = count_descendants(f);
-	unsigned int named = 0;
-
-	for (size_t i = 0; i < f->watch->n; i++) {
-		const struct cu_descendant *d = &f->watch->list[i];
-		bool lost = !d->runs && is_lost(f, d), without = !lost && ran_without(f, d);
-
-		if ((!d->unprotected && !d->runs && !was_killed(d) && !lost && !without) || (!e->json && named++ >= NAMED))
-			continue;
-		say_one(f, d, finding && d->unprotected, lost,
-			d->unprotected ? "uses CUDA without culimbo: what it opens is not protected.\n"
-					 "culimbo: Did LD_PRELOAD get lost on the way to it (sudo, env -i, a container)?" :
-			d->runs && d->cuda ? "still runs, and uses CUDA: what it will leave is not known" :
-			d->runs ? "still runs" : was_killed(d) ? "was killed" : lost ? why_lost(f, d) :
-			"ended without a report: it ran without culimbo, and may have opened what no other process did");
-	}
-	named = say_lost(f, named);
-	if (named > NAMED)
-		cl_emit_words(e, "culimbo: and %u more processes\n", named - NAMED);
-	if (f->watch->oom_kills)
-		cl_emit_words(e, "culimbo: memory ran out: the kernel has killed %llu of this cgroup's processes meanwhile\n",
-			      (unsigned long long)f->watch->oom_kills);
-}
-
-/* For --gen-suppressions, in the place of all that check says at its end: comments. */
-static void say_what_no_suppression_hides(struct cu_check_findings *f)
-{
-	struct cl_emit *e = &f->report->emit;
-	bool finding = count_descendants(f);
-
-	for (size_t i = 0; i < f->watch->n && finding; i++)
-		if (f->watch->list[i].unprotected)
-			cl_emit_words(e, "# no suppression hides this finding: process %u (%s) uses CUDA without culimbo\n",
-				      (unsigned int)f->watch->list[i].pid, f->watch->list[i].command);
-	cl_emit_flush(e);
-}
-
 static void say_end(struct cu_check_findings *f)
 {
 	struct cl_emit *e = &f->report->emit;
 
-	say_descendants(f);
-
+	e->fold = true;
+	cu_check_say_descendants(f);
 	cl_emit_line(e, "check");
 	cl_emit_number(e, "processes", f->processes, "culimbo: CHECK processes=", "");
 	cl_emit_number(e, "used_cuda", f->cuda, " used_cuda=", "");
@@ -390,6 +239,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 	status = cu_start_prepare(command, argv[optind], true, simulate, path);
 	if (status)
 		return status;
+	cu_start_look_behind(command, argv + optind);
 	if (!cu_check_folder_make(command, &folder, true)) {
 		cu_check_folder_remove(&folder);
 		return CU_FAILED;
@@ -441,7 +291,7 @@ static int check(const struct cu_command *command, int argc, char **argv)
 				break;
 			}
 		if (generate)
-			say_what_no_suppression_hides(&f);
+			cu_check_say_unsuppressed(&f);
 		else
 			say_end(&f);
 	}
@@ -579,9 +429,11 @@ const struct cu_command cu_check = {
 		"leaves is never_opened in the last line: that some memory was exported, and opened by\n"
 		"no process under the library.  --require-opened makes check fail then.\n"
 		"\n"
-		"A process that shared and was killed is always named, but the signal only if check\n"
-		"saw the process while it ran (and Linux is 6.15 or later, or CMD had left the process\n"
-		"behind).  One that was killed and had shared nothing may not be seen at all.\n"
+		"A process that shared and was killed is always named.  The signal is known of all\n"
+		"where the kernel tells check how processes end: not in a container, and before\n"
+		"Linux 6.6 as root only.  Elsewhere it is known if check saw the process while it ran\n"
+		"(and Linux is 6.15 or later, or CMD had left the process behind); one that was\n"
+		"killed and had shared nothing may not be seen at all.\n"
 		"\n"
 		"check sets CULIMBO_REPORT, CULIMBO_REPORT_FILE and CULIMBO_REPORT_FORMAT itself, and\n"
 		"uses a CULIMBO_DIR of its own unless one is set.  It applies suppressions when CMD\n"

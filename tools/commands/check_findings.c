@@ -123,7 +123,7 @@ static void add_lost(struct cu_check_findings *f, const struct cl_view_process *
 		return;
 	f->lost = more;
 	more += f->n_lost++;
-	*more = (struct cu_lost){ .pid = process->who.pid, .start = process->who.start_time };
+	*more = (struct cu_lost){ .pid = process->who.pid, .start = process->who.start_time, .pid_ns = process->who.pid_ns };
 	snprintf(more->command, sizeof(more->command), "%s", process->command);
 }
 

@@ -19,6 +19,7 @@
 /* A process that shared and ended without the report that it writes at its end. */
 struct cu_lost {
 	uint32_t pid; /* as its own PID namespace counts */
+	uint64_t pid_ns;
 	uint64_t start; /* clock ticks since boot */
 	char command[129];
 };

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "shim/base/clock.h"
+#include "tools/commands/check_ends.h"
 #include "tools/commands/check_run.h"
 #include "tools/common/procs.h"
 #include "tools/common/start.h"
@@ -257,6 +258,7 @@ static void watch_them(struct cu_watch *watch, pid_t cmd, uint64_t wait, int *st
 		size_t running;
 
 		watch_directory(watch);
+		cu_ends_read(watch->ends);
 		running = look_around(watch);
 		took = cl_now() - begun;
 		spent += event ? took : 0;
@@ -282,6 +284,33 @@ static void watch_them(struct cu_watch *watch, pid_t cmd, uint64_t wait, int *st
 	}
 	if (wake[0].fd >= 0)
 		close(wake[0].fd);
+}
+
+static void note_killed(void *data, pid_t pid, int status)
+{
+	struct cu_watch *watch = data;
+	struct cu_descendant *d;
+
+	if (WTERMSIG(status) == SIGPIPE) /* as usual in a shell's pipes */
+		return;
+	for (size_t i = 0; i < watch->n; i++)
+		if (watch->list[i].pid == pid)
+			return;
+	d = add(watch, pid, 0);
+	if (d) {
+		d->runs = false;
+		d->status = status;
+	}
+}
+
+/* Adds what the kernel has told of processes that were not seen in time. */
+static void take_ends(struct cu_watch *watch)
+{
+	cu_ends_read(watch->ends);
+	for (size_t i = 0; i < watch->n; i++)
+		if (!watch->list[i].runs && watch->list[i].status == -1)
+			watch->list[i].status = cu_ends_status(watch->ends, watch->list[i].pid);
+	cu_ends_killed(watch->ends, note_killed, watch);
 }
 
 void cu_check_command(char *to, size_t size, char **argv)
@@ -323,7 +352,7 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 	pid_t cmd;
 
 	if (watch) {
-		*watch = (struct cu_watch){ .events = inotify_init1(IN_CLOEXEC | IN_NONBLOCK) };
+		*watch = (struct cu_watch){ .events = inotify_init1(IN_CLOEXEC | IN_NONBLOCK), .ends = cu_ends_begin() };
 		watch_directory(watch);
 		/* if this fails, we lose processes whose parent ends; everything else works */
 		prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -375,6 +404,7 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 	if (d && !strchr(d->command, ' '))
 		cu_check_command(d->command, sizeof(d->command), argv);
 	watch_them(watch, cmd, wait, &status);
+	take_ends(watch);
 	watch->oom_kills = cu_proc_oom_kills() - oom_kills;
 	return status;
 }
@@ -386,6 +416,7 @@ void cu_check_free(struct cu_watch *watch)
 			close(watch->list[i].pidfd);
 	if (watch->events >= 0)
 		close(watch->events);
+	cu_ends_free(watch->ends);
 	free(watch->list);
 	*watch = (struct cu_watch){ .events = -1 };
 }

@@ -7,6 +7,10 @@
  * below it in the tree.  It looks at the tree every few milliseconds, which takes at most a
  * twentieth of a processor, and at once when a process first shares or loads CUDA's driver, which
  * takes at most a tenth.  It may still miss a process that lives for a shorter time.
+ *
+ * How a process ended whose parent takes its status is known of each in the first PID namespace, as root or
+ * on Linux 6.6 and later (check_ends.h); elsewhere of those that were seen while they lived, on Linux 6.15
+ * and later.
  */
 #ifndef CU_CHECK_RUN_H
 #define CU_CHECK_RUN_H
@@ -37,6 +41,7 @@ struct cu_watch {
 	int events;		/* inotify's; -1: none */
 	bool directory;		/* it tells of new files in CULIMBO_DIR */
 	unsigned int drivers;	/* processes that were asked for the path of CUDA's driver */
+	struct cu_ends *ends;	/* what the kernel tells of all processes; NULL: nothing */
 	uint64_t oom_kills; /* in this cgroup during the run */
 };
 

@@ -33,7 +33,7 @@
 enum {
 	OPTION_JSON = 128, OPTION_DIR, OPTION_PID, OPTION_TOP, OPTION_MIN_AGE, OPTION_SUPPRESSIONS,
 	OPTION_PRINT, OPTION_GENERATE, OPTION_ALL, OPTION_NO_SYMBOLS, OPTION_FULL_STACKS, OPTION_COLOR,
-	OPTION_USER,
+	OPTION_USER, OPTION_EXITCODE,
 };
 enum { PIDS = 64 };
 
@@ -303,8 +303,21 @@ static bool has_report(FILE *from)
 	return found;
 }
 
-/* Prints reports that processes have written at their ends, with names added. */
-static int add_names(const struct cu_command *command, int files, char **file, bool full)
+/* Returns true if @line is a SUMMARY, or an object of one, with findings. */
+static bool has_findings(const char *line)
+{
+	const char *at = strncmp(line, "culimbo: SUMMARY ", 17) ? NULL : strstr(line, " findings=");
+
+	if (!at && line[0] == '{' && strstr(line, "\"type\":\"summary\""))
+		at = strstr(line, "\"findings\":");
+	return at && strtoull(at + strcspn(at, "=:") + 1, NULL, 10);
+}
+
+/*
+ * Prints reports that processes have written at their ends, with names added.  @findings_status is returned
+ * if they have findings.
+ */
+static int add_names(const struct cu_command *command, int files, char **file, bool full, int findings_status)
 {
 	static const char how[] = "culimbo: names and lines: "; /* left out: names are added here */
 	struct cu_names names = { .symbols = cu_symbols_new(), .to = stdout, .full = full,
@@ -312,7 +325,7 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 	int status = names.symbols ? CU_OK : CU_FAILED;
 	char *line = NULL;
 	size_t size = 0;
-	bool found, shown;
+	bool found, shown, findings = false;
 	struct stat st;
 
 	for (int i = 0; names.symbols && i < files; i++) {
@@ -337,6 +350,7 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 			if (strncmp(line, how, sizeof(how) - 1))
 				cu_names_line(&names, line);
 			found = found || may_be_of_report(line);
+			findings = findings || has_findings(line);
 		}
 		if (ferror(from)) { /* fopen() succeeds for a directory, for example */
 			cu_error(command, "%s: %s", file[i], strerror(errno));
@@ -351,7 +365,7 @@ static int add_names(const struct cu_command *command, int files, char **file, b
 	}
 	free(line);
 	cu_symbols_free(names.symbols);
-	return status;
+	return findings && status == CU_OK ? findings_status : status;
 }
 
 /* Writes the reports of all processes, joined as sides of the same blocks. */
@@ -393,7 +407,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	struct cu_users users = { .given = false };
 	const char *dir = NULL, *suppressions = NULL, *min_age = NULL;
 	bool json = false, generate = false, print = false, symbols = true;
-	unsigned long top = 10;
+	unsigned long top = 10, exitcode = CU_OK;
 	int got, dirfd, err = 0, status = CU_OK;
 	char path[4096];
 
@@ -418,6 +432,10 @@ static int report(const struct cu_command *command, int argc, char **argv)
 		case OPTION_TOP:
 			if (!read_number(optarg, UINT32_MAX, &top))
 				return cu_usage_error(command, "--top: '%s' is not a number", optarg);
+			break;
+		case OPTION_EXITCODE:
+			if (!read_number(optarg, 255, &exitcode))
+				return cu_usage_error(command, "--error-exitcode: '%s' is not a status (0 to 255)", optarg);
 			break;
 		case OPTION_MIN_AGE:
 			min_age = optarg;
@@ -455,7 +473,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 		return status;
 	cu_report_options(command, dir);
 	if (optind < argc)
-		return add_names(command, argc - optind, argv + optind, cl_options.full_stacks.number);
+		return add_names(command, argc - optind, argv + optind, cl_options.full_stacks.number, (int)exitcode);
 	if (min_age && !cl_options.min_age.from_environment)
 		return cu_usage_error(command, "--min-age: '%s' is not a duration: 500ms, 2s, 10m, 1h", min_age);
 	if (!suppressions && cl_options.suppressions.text[0])
@@ -520,7 +538,7 @@ static int report(const struct cu_command *command, int argc, char **argv)
 	cu_symbols_free(r.data);
 	cl_report_end(&r);
 	cl_suppress_free(&known);
-	return status;
+	return sums.findings && status == CU_OK ? (int)exitcode : status;
 }
 
 static const struct cu_option options[] = {
@@ -533,6 +551,7 @@ static const struct cu_option options[] = {
 	  "leave out the findings that its CLASS:stack:PATTERN lines match (default: CULIMBO_SUPPRESSIONS)" },
 	{ "print-suppressions", OPTION_PRINT, NULL, "list the suppressions that matched" },
 	{ "gen-suppressions", OPTION_GENERATE, NULL, "print suppressions for the findings, instead of the findings" },
+	{ "error-exitcode", OPTION_EXITCODE, "N", "the exit status when there are findings; what living processes hold is none (default 0)" },
 	{ "no-symbols", OPTION_NO_SYMBOLS, NULL, "show modules and offsets only" },
 	{ "full-stacks", OPTION_FULL_STACKS, NULL, "show all frames and holders, also CUDA's frames: without it a finding has at most 15 lines" },
 	{ "color", OPTION_COLOR, "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never" },
@@ -544,6 +563,7 @@ static const struct cu_option options[] = {
 
 static const struct cu_example examples[] = {
 	{ "culimbo report", "which process holds what, since when, from where" },
+	{ "culimbo report --error-exitcode 99", "for a cron job: fails if there was misuse, or a process died with blocks open" },
 	{ "culimbo report --pid 753", "one process, which may have been killed" },
 	{ "culimbo report report.753", "adds names to a report that was written at exit (CULIMBO_REPORT_FILE)" },
 	{ "culimbo report --gen-suppressions >> known.supp", "writes suppressions for the findings that are known by now" },
@@ -561,7 +581,8 @@ const struct cu_command cu_report = {
 		"information.\n"
 		"\n"
 		"With FILE (- is stdin), prints a report that a process wrote at exit, with\n"
-		"functions, files and lines added.  The other options do not apply then.",
+		"functions, files and lines added.  Of the options only --error-exitcode,\n"
+		"--full-stacks and --color apply then.",
 	.options = options,
 	.examples = examples,
 	.run = report,

@@ -146,6 +146,8 @@ static int run(const struct cu_command *command, int argc, char **argv)
 	status = cu_start_prepare(command, argv[optind], preload, simulate, path);
 	if (status)
 		return status;
+	if (preload)
+		cu_start_look_behind(command, argv + optind);
 	return names ? cu_check_names(command, path, argv + optind) :
 		       cu_start_become(command, path, argv + optind);
 }

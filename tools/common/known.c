@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "shim/report/fit.h"
+#include "shim/report/fold.h"
 #include "shim/report/report_table.h"
 #include "tools/common/known.h"
 #include "tools/common/match.h"
@@ -142,7 +143,7 @@ static void write_fitting(FILE *to, char *text)
 			} else if (!writing && is_of_stack(line) && fit.n) {
 				fit.stack[fit.n - 1].lines++;
 			} else if (!writing) {
-				others++;
+				others += cl_fold_lines(line, (size_t)(end - line));
 			} else if (title && stack < fit.n) {
 				frame = 0;
 				if (fit.stack[stack++].shown)
@@ -436,6 +437,29 @@ static bool take_line(struct work *w, char *line)
 	return true;
 }
 
+/* Writes @text, the long lines of a text folded. */
+static void write_folded(FILE *to, const char *text, bool json)
+{
+	if (json) {
+		fputs(text, to);
+		return;
+	}
+	while (*text) {
+		size_t n = strcspn(text, "\n"), next;
+
+		if (!n)
+			fputc('\n', to);
+		for (bool rest = false; n; rest = true) {
+			size_t part = cl_fold(text, n, rest, &next);
+
+			fprintf(to, "%s%.*s\n", rest ? CL_FOLD_INDENT : "", (int)part, text);
+			text += next;
+			n -= next;
+		}
+		text += *text == '\n';
+	}
+}
+
 bool cu_known_take(struct cu_known *known, char *text)
 {
 	struct work *w = calloc(1, sizeof(*w));
@@ -467,7 +491,7 @@ bool cu_known_take(struct cu_known *known, char *text)
 	said = known->whole ? w->groups || !(w->told_elsewhere || w->gone) || known->json || known->all :
 			      known->findings || (known->json && w->told_elsewhere);
 	if (done && said && !known->generate)
-		fputs(w->out_text, known->to);
+		write_folded(known->to, w->out_text, known->json);
 	fclose(w->out);
 out:
 	free(w->out_text);

@@ -303,6 +303,74 @@ static int check_libc(const struct cu_command *command, const char *path, const 
 	return CU_CANNOT_RUN;
 }
 
+/* -------------------------------------------------------- what CMD is told to run */
+/* Returns true if @word is one of @words, which ends with NULL. */
+static bool is_one_of(const char *word, const char *const *words)
+{
+	while (*words && strcmp(*words, word))
+		words++;
+	return *words != NULL;
+}
+
+static void warn_if_static(const struct cu_command *command, const char *name)
+{
+	static struct program program;
+	char path[PATH_MAX];
+
+	if (find_program(name, path, sizeof(path)) || read_program(path, &program) || !program.elf || program.dynamic ||
+	    !strncmp(base_name(path), "ld", 2))
+		return;
+	cu_error(command, "warning: %s, which CMD runs, is statically linked: culimbo cannot see what it does", name);
+}
+
+/* Looks at the words of shell command @text with which commands begin.  What needs a shell to be read is left out. */
+static void look_into(const struct cu_command *command, const char *text)
+{
+	static const char *const before[] = { "exec", "command", "time", "nohup", "setsid", "!", "if", "then", "else",
+					      "elif", "while", "until", "do", "{", NULL };
+	bool begins = true;
+
+	while (*text) {
+		size_t length = strcspn(text, " \t\n;|&()");
+		char word[PATH_MAX];
+
+		snprintf(word, sizeof(word), "%.*s", length < sizeof(word) ? (int)length : 0, text);
+		if (*word && begins && !strchr(word, '=') && !is_one_of(word, before)) {
+			if (!word[strcspn(word, "'\"\\$`*?[~<>")])
+				warn_if_static(command, word);
+			begins = false;
+		}
+		text += length;
+		if (*text && strchr("\n;|&(", *text))
+			begins = true;
+		text += *text != 0;
+	}
+}
+
+void cu_start_look_behind(const struct cu_command *command, char **argv)
+{
+	static const char *const shells[] = { "sh", "bash", "dash", "ksh", "zsh", NULL };
+	static const char *const launchers[] = { "env", "nice", "nohup", "setsid", "stdbuf", "taskset", "time", "timeout",
+						 "numactl", NULL };
+	char path[PATH_MAX];
+
+	while (*argv && is_one_of(base_name(*argv), launchers)) {
+		/* "timeout -k 5 10 CMD": no command is called 5 or 10 */
+		do
+			argv++;
+		while (*argv && (**argv == '-' || strchr(*argv, '=') || find_program(*argv, path, sizeof(path))));
+		if (*argv)
+			warn_if_static(command, *argv);
+	}
+	if (!*argv || !is_one_of(base_name(*argv), shells))
+		return;
+	for (argv++; *argv && **argv == '-'; argv++)
+		if (argv[0][1] != '-' && argv[0][strlen(*argv) - 1] == 'c' && argv[1]) {
+			look_into(command, argv[1]);
+			return;
+		}
+}
+
 /* ------------------------------------------------------------ the environment */
 static bool same_file(const char *a, const char *b)
 {

@@ -21,6 +21,11 @@
 int cu_start_prepare(const struct cu_command *command, const char *name, bool preload, bool simulate,
 		     char path[PATH_MAX]);
 /*
+ * Warns if @argv is a shell with -c, or a command such as env(1), and the program that it is told to run
+ * is statically linked: then the library sees nothing.  cu_start_prepare() warns of @argv itself.
+ */
+void cu_start_look_behind(const struct cu_command *command, char **argv);
+/*
  * Sets CULIMBO_SUPPRESSIONS to @file for the program.  Returns false, after an error message, if
  * it cannot be read, or a line names a class that does not exist.
  */

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim/report/report_table.h"
 #include "tools/common/libdw.h"
 #include "tools/common/symbols.h"
 #include "tools/common/text.h"
@@ -207,8 +208,10 @@ static bool is_same(const struct module *module)
 	GElf_Addr at;
 	int n = cu_libdw.dwfl_module_build_id(module->found, &id, &at);
 
-	return n > 0 && (unsigned int)n == module->build_id_length &&
-	       !memcmp(id, module->build_id, (size_t)n);
+	/* a text has but the beginning of one */
+	return n > 0 && ((unsigned int)n == module->build_id_length ||
+			 ((unsigned int)n > CL_REPORT_BUILD_ID && module->build_id_length == CL_REPORT_BUILD_ID)) &&
+	       !memcmp(id, module->build_id, module->build_id_length);
 }
 
 static bool try_file(struct module *module, const char *path)

@@ -201,12 +201,15 @@ static bool probe_ended(const struct probe *probe, const char *name, const char 
 	return false;
 }
 
+bool cu_doctor_require_gpu;
+
 static void say_driver(const struct probe *probe, bool simulate)
 {
+	enum cu_verdict without_gpu = cu_doctor_require_gpu ? FAIL : WARN;
 	char path[512], version[32], kernel[64], error[256], devices[16];
 
 	if (said(probe, "missing", error, sizeof(error))) {
-		cu_found("driver", simulate ? FAIL : WARN,
+		cu_found("driver", simulate ? FAIL : without_gpu,
 			 simulate ? "build or install culimbo completely" :
 				    "install NVIDIA's driver, or (in a container) start it with the GPUs (docker run --gpus all); to try culimbo without: culimbo run --simulate -- CMD",
 			 "no libcuda.so.1: %s", error);
@@ -220,12 +223,12 @@ static void say_driver(const struct probe *probe, bool simulate)
 		 atoi(version) % 1000 / 10, *kernel && !simulate ? ", kernel module " : "",
 		 simulate ? "" : kernel, simulate ? " (simulated)" : "");
 	if (said(probe, "devices", devices, sizeof(devices)))
-		cu_found("devices", atoi(devices) ? OK : WARN,
+		cu_found("devices", atoi(devices) ? OK : without_gpu,
 			 atoi(devices) ? NULL : "CUDA_VISIBLE_DEVICES may hide them: unset it",
 			 "%s",
 			 atoi(devices) ? devices : "the driver has none");
 	else if (said(probe, "error", error, sizeof(error)))
-		cu_found("devices", WARN,
+		cu_found("devices", without_gpu,
 			 "a driver without a GPU: see `nvidia-smi`; the module and the library must be of one version",
 			 "%s", error);
 }

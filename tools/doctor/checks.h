@@ -2,7 +2,7 @@
 /*
  * The checks of `culimbo doctor`: a list of verdicts, each with advice.
  *
- * check_driver.c, check_system.c, check_containers.c and check_refused.c add checks in the order of the output;
+ * check_driver.c, check_system.c, check_containers.c, check_versions.c and check_refused.c add checks in the order of the output;
  * doctor.c prints them.
  */
 #ifndef CU_CHECKS_H
@@ -33,6 +33,7 @@ bool cu_slurp(const char *path, char *to, size_t size);
 
 /* check_driver.c: does the driver answer, how are its handles, do its calls reach the library? */
 void cu_check_driver(bool simulate, int patience_ms);
+extern bool cu_doctor_require_gpu; /* without one it is a failure, and no warning */
 /* check_system.c: the directory of exporter files, its contents, logind, limits, /proc. */
 void cu_check_system(void);
 
@@ -41,5 +42,7 @@ void cu_check_containers(void);
 
 /* check_refused.c: what CUDA refused to share, for processes that live, or whose files are left. */
 void cu_check_refused(void);
+/* check_versions.c: do processes that live run with another copy of the library? */
+void cu_check_versions(void);
 
 #endif

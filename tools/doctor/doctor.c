@@ -21,7 +21,7 @@
 #include "tools/doctor/checks.h"
 #include "tools/doctor/probe.h"
 
-enum { OPTION_SIMULATE = 128, OPTION_PROBE, OPTION_ROOT, OPTION_PATIENCE };
+enum { OPTION_SIMULATE = 128, OPTION_PROBE, OPTION_ROOT, OPTION_PATIENCE, OPTION_GPU };
 
 static const char *const verdict_word[] = { "ok", "warn", "fail" };
 
@@ -105,6 +105,9 @@ static int doctor(const struct cu_command *command, int argc, char **argv)
 		case OPTION_SIMULATE:
 			simulate = true;
 			break;
+		case OPTION_GPU:
+			cu_doctor_require_gpu = true;
+			break;
 		case OPTION_PROBE:
 			return cu_probe();
 		case OPTION_ROOT:
@@ -134,6 +137,7 @@ static int doctor(const struct cu_command *command, int argc, char **argv)
 	cu_check_driver(simulate, patience_ms);
 	cu_check_system();
 	cu_check_containers();
+	cu_check_versions();
 	cu_check_refused();
 	for (unsigned int i = 0; i < cu_checks_n; i++) {
 		if (cu_checks[i].verdict == FAIL)
@@ -150,6 +154,7 @@ static int doctor(const struct cu_command *command, int argc, char **argv)
 
 static const struct cu_option options[] = {
 	{ "simulate", OPTION_SIMULATE, NULL, "ask the simulated driver: no GPU is needed" },
+	{ "require-gpu", OPTION_GPU, NULL, "fail without a driver, or without a GPU: for the first step of a job that needs one" },
 	{ "patience", OPTION_PATIENCE, "DURATION", "how long to wait for the driver (default 30s)" },
 	{ "root", OPTION_ROOT, "DIR", "read the settings of the system below DIR (/etc, /proc, /run)" },
 	CU_TABLE_OPTIONS,
@@ -160,7 +165,7 @@ static const struct cu_option options[] = {
 
 static const struct cu_exit exits[] = {
 	{ CU_OK, "nothing failed; there may be warnings" },
-	{ CU_FAILED, "something failed: the library cannot do its work here" },
+	{ CU_FAILED, "something failed: the library cannot do its work here, or (--require-gpu) there is no GPU" },
 	{ CU_USAGE, "the command line is wrong" },
 	{ 0, NULL },
 };
@@ -168,6 +173,7 @@ static const struct cu_exit exits[] = {
 static const struct cu_example examples[] = {
 	{ "culimbo doctor", "is all in place on this machine, or in this container?" },
 	{ "culimbo doctor --simulate", "the same with the simulated driver" },
+	{ "culimbo doctor --require-gpu", "fails where there is no GPU" },
 	{ "culimbo doctor --json | jq '.checks[] | select(.status != \"ok\")'", "only what is wrong" },
 	{ .line = NULL },
 };
@@ -177,8 +183,8 @@ const struct cu_command cu_doctor = {
 	.arguments = "",
 	.summary = "check this machine's setup, and suggest fixes",
 	.help = "Checks the driver (in a process of its own), its handles, how its calls are routed\n"
-		"to the library, the directory of exporter files, logind, limits and /proc.  Each check\n"
-		"is ok, a warning or a failure, and says what to do.  doctor changes nothing.",
+		"to the library, the directory of exporter files, logind, limits, /proc, and with which\n"
+		"library other processes run.  Each check is ok, a warning or a failure, and says what to do.  doctor changes nothing.",
 	.options = options,
 	.columns = columns,
 	.exits = exits,
