@@ -161,6 +161,11 @@ void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
 void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	const bool types = attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
+	/* UCX 1.22 asks for a legacy handle only where it reads this (measured) */
+	const bool legacy = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
+			    cl_options.share.number == CL_SHARE_ALL_VISIBLE;
+	const bool yes = true;
 	const struct cl_range *range;
 	unsigned long long asked;
 	CUdeviceptr base;
@@ -168,13 +173,15 @@ void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
 
 	if (cl_mirrors_any() && cl_mirror_find(dptr, &base, &size))
 		import_attribute(data, attribute, base, size);
-	if (attribute != CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+	if (!types && !legacy)
 		return;
 	cl_lock(&cl_exports_lock);
 	range = cl_range_at_locked(dptr);
-	if (range && is_hidden(range->physical)) {
+	if (range && types && is_hidden(range->physical)) {
 		asked = range->physical->asked;
 		memcpy(data, &asked, sizeof asked);
+	} else if (range && legacy && cl_range_is_shareable(range)) {
+		memcpy(data, &yes, sizeof yes);
 	}
 	cl_unlock(&cl_exports_lock);
 }

@@ -109,8 +109,10 @@ static void one_getproc(void)
 /* What the program reads of its memory is what it asked for. */
 static void as_asked(void)
 {
-	static const struct { const char *env; uint64_t asked, reads; } tries[] = {
-		{ "CULIMBO_SHARE=cuda", 0, 0 }, { ALL, 0, 0 }, { ALL, FD, FD }, { "CULIMBO_SHARE=all,visible", 0, FD },
+	static const struct { const char *env; uint64_t asked, reads, legacy; } tries[] = {
+		{ "CULIMBO_SHARE=cuda", 0, 0, 0 },	 { ALL, 0, 0, 0 },
+		{ ALL, FD, FD, 0 },			 { "CULIMBO_SHARE=all,visible", 0, FD, 1 },
+		{ "CULIMBO_SHARE=all,visible", FD, FD, 1 },
 	};
 
 	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
@@ -122,6 +124,8 @@ static void as_asked(void)
 		ok(p->reply.v[0] == tries[i].reads && p->reply.v[1] == tries[i].reads,
 		   "17 %s: of memory with handle types %d the program reads %d, %d", tries[i].env, (int)tries[i].asked,
 		   (int)p->reply.v[0], (int)p->reply.v[1]);
+		ok(p->reply.v[2] == tries[i].legacy, "17 %s: and that it has legacy handles, or not (%d)", tries[i].env,
+		   (int)p->reply.v[2]);
 		leave(p);
 		ok(!*said(p) && !files(), "17 %s: who shares nothing has no file", tries[i].env);
 	}
