@@ -115,6 +115,17 @@ void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHand
 	cl_unlock(&cl_exports_lock);
 }
 
+bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	bool hidden;
+
+	cl_lock(&cl_exports_lock);
+	hidden = is_hidden(cl_physical_find_locked(handle));
+	cl_unlock(&cl_exports_lock);
+	return hidden;
+}
+
 /* Of an import the program reads what it would of one that the driver has opened. */
 static void import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size)
 {

@@ -4,6 +4,8 @@
  */
 #include "actor.h"
 
+#include <unistd.h>
+
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 void do_v_reserve(const struct wire_request *q)
@@ -71,6 +73,15 @@ void do_v_types(const struct wire_request *q)
 	reply.v[0] = property.requestedHandleTypes;
 	reply.v[1] = types;
 	reply.v[2] = legacy;
+}
+
+void do_v_export(const struct wire_request *q)
+{
+	int fd = -1;
+
+	TIMED(cu.cuMemExportToShareableHandle(&fd, q->a[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	if (!reply.result)
+		close(fd);
 }
 
 void do_v_range(const struct wire_request *q)

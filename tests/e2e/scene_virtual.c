@@ -118,6 +118,7 @@ static void as_asked(void)
 	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
 		struct actor *p = ENTER("P", .env = tries[i].env);
 		uint64_t at = virtual_reserve(p, PIECE), memory = virtual_make(p, PIECE, tries[i].asked);
+		int result;
 
 		if (ASK(p, v_map, at, PIECE, memory)->result || ASK(p, v_types, memory, at)->result)
 			break_off("P cannot map (%d)", p->reply.result);
@@ -126,7 +127,13 @@ static void as_asked(void)
 		   (int)p->reply.v[0], (int)p->reply.v[1]);
 		ok(p->reply.v[2] == tries[i].legacy, "17 %s: and that it has legacy handles, or not (%d)", tries[i].env,
 		   (int)p->reply.v[2]);
+		/* of the memory that has descriptors only by us none is given, as without us */
+		result = ASK(p, v_export, memory)->result;
+		ok(result == (tries[i].reads ? 0 : INVALID_VALUE), "17 %s: its descriptor is given or refused as that says (%d)",
+		   tries[i].env, result);
 		leave(p);
+		if (tries[i].reads)
+			continue;
 		ok(!*said(p) && !files(), "17 %s: who shares nothing has no file", tries[i].env);
 	}
 }
