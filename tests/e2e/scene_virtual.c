@@ -235,6 +235,50 @@ static void unmapped(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/*
+ * The first allocation of a reservation is unmapped, and others stay.  A handle of the reservation named the
+ * first one, so it is refused; that of the others, and a new one of the reservation, are good.
+ */
+static void first_unmapped(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
+	uint64_t at = virtual_reserve(p, 4 * PIECE), old, import;
+	struct handle all, second, again;
+	int result;
+
+	virtual_map(p, at, PIECE, 1);
+	virtual_map(p, at + PIECE, PIECE, 2);
+	virtual_map(p, at + 2 * PIECE, PIECE, 3);
+	all = export_block(p, at);
+	second = export_block(p, at + PIECE);
+	old = open_block(c, &all);
+	virtual_unmap(p, at, PIECE);
+	result = try_open(c, &all, &import);
+	ok(refused(result), "17 the first is unmapped: the reservation's handle is refused (%d)", result);
+	ok(reads(c, old, PIECE, 1, NULL) && reads(c, old + PIECE, PIECE, 2, NULL),
+	   "17 what was opened by it before keeps its bytes");
+	import = open_block(c, &second);
+	ok(import == old + PIECE && reads(c, import + PIECE, PIECE, 3, NULL), "17 the handle of the second is good");
+	close_block(c, import);
+	again = export_block(p, at);
+	ok(!same_handle(&all, &again), "17 another one of the reservation, where nothing is mapped, is another handle");
+	import = open_block(c, &again);
+	ok(reads(c, import + PIECE, PIECE, 2, NULL) && reads(c, import + 2 * PIECE, PIECE, 3, NULL),
+	   "17 it gives what is left, at its offsets");
+	close_block(c, import);
+	virtual_map(p, at, PIECE, 4);
+	result = try_open(c, &all, &import);
+	ok(refused(result), "17 other memory is mapped there: the old handle does not give that (%d)", result);
+	import = open_block(c, &again);
+	ok(reads(c, import, PIECE, 4, NULL) && reads(c, import + PIECE, PIECE, 2, NULL),
+	   "17 the newer one gives it, since nothing was there when it was made");
+	close_block(c, import);
+	close_block(c, old);
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 /* Memory that C has closed, or died with, comes back. */
 static void back(void)
 {
@@ -319,6 +363,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-threads", virtual_threads, SCENE_ALONE },
 	{ "virtual-crowd", virtual_crowd, 0 },
 	{ "virtual-unmapped", unmapped, 0 },
+	{ "virtual-first-unmapped", first_unmapped, 0 },
 	{ "virtual-back", back, SCENE_ALONE },
 	{ "virtual-own", own, 0 },
 	{ "virtual-one-side", one_side, 0 },
