@@ -404,8 +404,39 @@ static void end_own_opens_locked(uint64_t address, uint64_t size)
 }
 
 /* ----------------------------------------------------------------------- unmap */
+/* Returns true if another process has something of what lies there open. */
+static bool is_held(struct cl_exporter *ex, uint64_t address, uint64_t size)
+{
+	const struct cl_reserved *reserved;
+	size_t first, n;
+	bool whole, held = false;
+
+	cl_lock(&cl_exports_lock);
+	reserved = cl_reserved_at_locked(address);
+	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
+	for (size_t i = 0; i < n && !held; i++) {
+		const struct cl_block *block = reserved->range[first + i].block;
+
+		held = block && cl_record_holders(ex->blocks.region, block->record, NULL, 0);
+	}
+	cl_unlock(&cl_exports_lock);
+	return held;
+}
+
+/* @range is unmapped, at @stack.  Returns true if its block is ORPHANED. */
+static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uint32_t stack)
+{
+	struct cl_block *block = range->block;
+
+	if (!block)
+		return false;
+	range->block = NULL;
+	cl_still_unmapped_locked(ex, block, stack);
+	return cl_limbo_forget_block_locked(ex, block);
+}
+
 /* No handle of what lies there can be made or opened from now on.  Returns true if something is ORPHANED. */
-static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
+static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack)
 {
 	struct timespec until = cl_after(EXPORT_WAIT);
 	struct cl_reserved *reserved = cl_reserved_at_locked(address);
@@ -421,19 +452,14 @@ static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
 		;
 	reserved = cl_reserved_at_locked(address);
 	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
-	for (size_t i = 0; i < n; i++) {
-		struct cl_range *range = &reserved->range[first + i];
-
-		if (range->block)
-			orphaned |= cl_limbo_forget_block_locked(ex, range->block);
-		range->block = NULL;
-	}
+	for (size_t i = 0; i < n; i++)
+		orphaned |= end_range_locked(ex, &reserved->range[first + i], stack);
 	end_own_opens_locked(address, size);
 	return orphaned;
 }
 
 /* The driver has unmapped what lies there, or has refused to. */
-static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, bool unmapped)
+static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack, bool unmapped)
 {
 	struct cl_reserved *reserved = cl_reserved_at_locked(address);
 	bool whole, orphaned = false;
@@ -446,8 +472,7 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 		range->ending = false;
 		if (!unmapped)
 			continue;
-		if (range->block)
-			orphaned |= cl_limbo_forget_block_locked(ex, range->block);
+		orphaned |= end_range_locked(ex, range, stack);
 		cl_range_remove_locked(reserved, first + i);
 	}
 	return orphaned;
@@ -455,15 +480,16 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 
 CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size)
 {
+	uint32_t stack = is_held(ex, dptr, size) ? cl_stack_write(false) : 0;
 	bool orphaned;
 	CUresult result;
 
 	cl_lock(&cl_exports_lock);
-	orphaned = end_locked(ex, dptr, size);
+	orphaned = end_locked(ex, dptr, size, stack);
 	cl_unlock(&cl_exports_lock);
 	result = cl_driver.cuMemUnmap(dptr, size);
 	cl_lock(&cl_exports_lock);
-	orphaned |= ended_locked(ex, dptr, size, result == CUDA_SUCCESS);
+	orphaned |= ended_locked(ex, dptr, size, stack, result == CUDA_SUCCESS);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(ex, orphaned);
 	return result;

@@ -20,6 +20,8 @@ struct cl_still_note {
 	uint32_t free_stack;
 	unsigned int slot;	/* of that process */
 	bool died;		/* without closing it */
+	bool unmapped;		/* virtual memory: a finding only if */
+	bool anew;		/* something else was mapped there meanwhile */
 };
 
 static bool has_holders(struct cl_exporter *ex, uint32_t record)
@@ -115,7 +117,7 @@ static void tell_locked(const struct cl_still_note *note)
 static void end_locked(struct cl_exporter *ex, struct cl_still_note *note, bool tell)
 {
 	cl_table_remove(&ex->still_mapped.notes, &note->link);
-	if (tell && !note->died)
+	if (tell && !note->died && (!note->unmapped || note->anew))
 		tell_locked(note);
 	free(note);
 }
@@ -160,6 +162,35 @@ static bool is_held(struct cl_exporter *ex, const struct cl_still_note *note)
 
 	return cl_life_generation(cl_record_life(ex->blocks.region, record)) == note->about.generation &&
 	       has_holders(ex, record);
+}
+
+void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint32_t stack)
+{
+	struct cl_still_note *note;
+
+	if (!has_holders(ex, block->record))
+		return;
+	cl_still_enter_locked(ex, block, NULL);
+	note = cl_table_find(&ex->still_mapped.notes, block->record);
+	/* without memory there is none, or one of an earlier generation */
+	if (!note || !is_held(ex, note))
+		return;
+	note->unmapped = true;
+	note->about.made = CL_MADE_VIRTUAL;
+	note->free_stack = stack;
+	note->about.at = cl_now();
+}
+
+void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
+{
+	struct cl_link *link, *next;
+
+	CL_TABLE_EACH (&ex->still_mapped.notes, link, next) {
+		struct cl_still_note *note = (struct cl_still_note *)link;
+
+		if (note->unmapped && note->about.key < address + size && address < note->about.key + note->about.size)
+			note->anew = true;
+	}
 }
 
 void cl_still_left_locked(struct cl_exporter *ex, uint32_t record)

@@ -200,6 +200,8 @@ static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, c
 		cl_emit_format_age(took, item->after_free);
 	if (g->class == CL_REPORT_OPENED_AFTER_FREE)
 		cl_emit_words(e, ", %s after its free", took);
+	else if (g->made == CL_MADE_VIRTUAL)
+		cl_emit_words(e, ", mapped for %s after that: process %u read what was there before", took, g->pid);
 	else if (item->bytes >= CL_REPORT_OWN_ALLOCATION)
 		cl_emit_words(e, ", mapped for %s after that: undefined by CUDA's documentation; this driver keeps the bytes",
 			      took);
