@@ -20,8 +20,12 @@ static enum cl_call by(enum cl_call as, CUmemAllocationHandleType type)
 CUresult CUDAAPI cl_hook_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
 						      CUmemAllocationHandleType type, unsigned long long flags)
 {
-	CUresult result = cl_driver.cuMemExportToShareableHandle(shareable, handle, type, flags);
+	CUresult result;
 
+	/* the program did not ask for such memory: the driver would refuse it (measured) */
+	if (cl_shares_all() && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && cl_virtual_is_hidden(handle))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = cl_driver.cuMemExportToShareableHandle(shareable, handle, type, flags);
 	if (result == CUDA_SUCCESS) {
 		cl_sharer_remember_counted();
 		cl_descriptor_note(by(CL_CALL_EXPORT, type), handle);

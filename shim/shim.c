@@ -66,10 +66,11 @@ static __attribute__((noinline)) CUresult export_refused_before(CUipcMemHandle *
 static __attribute__((noinline)) bool export_virtual(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
+	struct cl_virtual_found found;
 
-	return shares && handle && cl_virtual_is_on() && cl_virtual_is_known(dptr) &&
+	return shares && handle && cl_virtual_is_on() && cl_virtual_find(&cl_exporter, dptr, &found) &&
 	       cl_driver.cuIpcGetMemHandle(handle, dptr) == CUDA_ERROR_INVALID_VALUE &&
-	       cl_virtual_share(&cl_exporter, handle, dptr);
+	       cl_virtual_share(&cl_exporter, handle, dptr, &found);
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)

@@ -94,6 +94,8 @@ void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGeneri
 
 	cl_lock(&cl_exports_lock);
 	cl_range_add_locked(dptr, size, offset, handle);
+	if (cl_exporter.still_mapped.notes.n)
+		cl_still_mapped_anew_locked(&cl_exporter, dptr, size);
 	cl_unlock(&cl_exports_lock);
 }
 
@@ -113,6 +115,17 @@ void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHand
 	if (is_hidden(physical))
 		prop->requestedHandleTypes = (CUmemAllocationHandleType)physical->asked;
 	cl_unlock(&cl_exports_lock);
+}
+
+bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	bool hidden;
+
+	cl_lock(&cl_exports_lock);
+	hidden = is_hidden(cl_physical_find_locked(handle));
+	cl_unlock(&cl_exports_lock);
+	return hidden;
 }
 
 /* Of an import the program reads what it would of one that the driver has opened. */
@@ -161,6 +174,11 @@ void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
 void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	const bool types = attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
+	/* UCX 1.22 asks for a legacy handle only where it reads this (measured) */
+	const bool legacy = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
+			    cl_options.share.number == CL_SHARE_ALL_VISIBLE;
+	const bool yes = true;
 	const struct cl_range *range;
 	unsigned long long asked;
 	CUdeviceptr base;
@@ -168,13 +186,15 @@ void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
 
 	if (cl_mirrors_any() && cl_mirror_find(dptr, &base, &size))
 		import_attribute(data, attribute, base, size);
-	if (attribute != CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+	if (!types && !legacy)
 		return;
 	cl_lock(&cl_exports_lock);
 	range = cl_range_at_locked(dptr);
-	if (range && is_hidden(range->physical)) {
+	if (range && types && is_hidden(range->physical)) {
 		asked = range->physical->asked;
 		memcpy(data, &asked, sizeof asked);
+	} else if (range && legacy && cl_range_is_shareable(range)) {
+		memcpy(data, &yes, sizeof yes);
 	}
 	cl_unlock(&cl_exports_lock);
 }

@@ -24,6 +24,8 @@ void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr);
 void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle);
 /* What the program reads is what it has asked for, in place of what the driver was asked for. */
 void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
+/* Returns true if @handle's memory has descriptors only because we asked for them, and the program is not told. */
+bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle);
 void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr);
 
 /* Returns true if another process's virtual memory may be open here: the queries are for that, too. */

@@ -35,6 +35,7 @@ struct cl_session {
 	struct cl_own_fd listener; /* the last user closes it */
 	dev_t dev; /* of the socket's name */
 	ino_t ino;
+	struct sockaddr_un address; /* no path: it is too long, and found anew each time */
 	uint64_t pause; /* until then new peers wait */
 	unsigned int n;
 	struct client client[CL_SERVE_CLIENTS];
@@ -333,8 +334,11 @@ static bool is_up(const struct cl_session *session)
 	int dirfd;
 	bool up;
 
-	if (!cl_own_fd_is_ours(&session->listener) ||
-	    cl_serve_address(&address, session->server->region->file_id, &dirfd))
+	if (!cl_own_fd_is_ours(&session->listener))
+		return false;
+	if (*session->address.sun_path)
+		return has_name(session, session->address.sun_path);
+	if (cl_serve_address(&address, session->server->region->file_id, &dirfd))
 		return false;
 	up = has_name(session, address.sun_path);
 	if (dirfd >= 0)
@@ -383,6 +387,8 @@ static int open_socket(struct cl_session *session)
 		err = bind_to(session, session->listener.fd, &address);
 		if (err)
 			cl_own_fd_close(&session->listener);
+		else if (dirfd < 0)
+			session->address = address;
 	}
 	if (dirfd >= 0)
 		close(dirfd);

@@ -32,8 +32,9 @@ static struct cl_finding finding_of(enum cl_finding_kind kind, const struct cl_a
 				      .told = about->told,
 				      .exporter_gone = about->exporter_gone };
 
-	if (cl_finding_is_note(kind)) {
+	if (cl_finding_is_note(kind) || kind == CL_FOUND_FREED_WHILE_MAPPED)
 		finding.made = about->made;
+	if (cl_finding_is_note(kind)) {
 		finding.call = about->call;
 		finding.times = !about->more;
 		finding.bytes = about->size;
@@ -161,8 +162,9 @@ static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 		break;
 	case CL_FINDING_FREED_WHILE_MAPPED:
 		cl_log(CL_LOG_INFO,
-		       "block %#llx of %llu bytes was freed while process %u (%.16s) had it open, and stayed mapped for %llu us",
-		       key, (unsigned long long)about->size, about->pid, about->name,
+		       "block %#llx of %llu bytes was %s while process %u (%.16s) had it open, and stayed mapped for %llu us",
+		       key, (unsigned long long)about->size,
+		       about->kind == CL_VIRTUAL ? "unmapped, and something else mapped there," : "freed", about->pid, about->name,
 		       about->until > about->at ? (unsigned long long)(about->until - about->at) / 1000 : 0);
 		break;
 	case CL_FINDING_OPENED_AFTER_FREE:

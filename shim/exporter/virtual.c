@@ -278,18 +278,13 @@ static bool find_shared_locked(uint64_t dptr, struct cl_reserved **reserved, str
 	return i < at->ranges;
 }
 
-/* Exports what @dptr points to.  Returns the record, or CL_NO_RECORD. */
-static uint32_t share_locked(struct cl_exporter *ex, uint64_t dptr, uint32_t stack, struct cl_virtual_handle *handle)
+/* Exports @range.  Returns the record, or CL_NO_RECORD. */
+static uint32_t share_locked(struct cl_exporter *ex, const struct cl_reserved *reserved, struct cl_range *range,
+			     uint64_t offset, uint32_t stack, struct cl_virtual_handle *handle)
 {
-	struct cl_reserved *reserved;
-	struct cl_range *range;
-	uint64_t offset;
 	uint32_t generation, record;
-	bool again;
+	bool again = range->block;
 
-	if (!find_shared_locked(dptr, &reserved, &range, &offset))
-		return CL_NO_RECORD;
-	again = range->block;
 	if (!need_record_locked(ex, reserved, range, stack))
 		return CL_NO_RECORD;
 	record = range->block->record;
@@ -306,54 +301,57 @@ static uint32_t share_locked(struct cl_exporter *ex, uint64_t dptr, uint32_t sta
 	return record;
 }
 
-/* Returns true if @dptr was shared before.  Else *device is that of what lies there, or -1. */
-static bool is_shared(uint64_t dptr, int *device)
+bool cl_virtual_find(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_virtual_found *found)
 {
 	struct cl_reserved *reserved;
 	struct cl_range *range;
 	uint64_t offset;
-	bool shared = false;
-
-	*device = -1;
-	cl_lock(&cl_exports_lock);
-	if (find_shared_locked(dptr, &reserved, &range, &offset)) {
-		shared = range->block;
-		*device = range->physical->device;
-	}
-	cl_unlock(&cl_exports_lock);
-	return shared;
-}
-
-bool cl_virtual_is_known(CUdeviceptr dptr)
-{
 	bool known;
 
+	found->record = CL_NO_RECORD;
+	found->device = -1;
 	cl_lock(&cl_exports_lock);
-	known = cl_reserved_at_locked(dptr);
+	known = find_shared_locked(dptr, &reserved, &range, &offset);
+	if (known) {
+		found->device = range->physical->device;
+		if (range->block)
+			found->record = share_locked(ex, reserved, range, offset, 0, &found->handle);
+	} else {
+		known = reserved;
+	}
 	cl_unlock(&cl_exports_lock);
 	return known;
 }
 
-bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
+/* The first export of what lies at @dptr.  Returns its record, or CL_NO_RECORD. */
+static __attribute__((noinline)) uint32_t share_first(struct cl_exporter *ex, CUdeviceptr dptr, int device,
+						      struct cl_virtual_handle *handle)
 {
-	struct cl_virtual_handle ours;
+	struct cl_reserved *reserved;
+	struct cl_range *range;
 	uint8_t uuid[CL_UUID];
-	uint32_t stack = 0, record;
-	int device, err;
+	uint32_t stack, record = CL_NO_RECORD;
+	uint64_t offset;
 
-	if (!is_shared(dptr, &device)) {
-		if (device < 0)
-			return false;
-		/* the header names the device, and the driver is asked for it without a lock */
-		cl_device_uuid(device, uuid);
-		stack = cl_stack_write(false);
-	}
+	/* the header names the device, and the driver is asked for it without a lock */
+	cl_device_uuid(device, uuid);
+	stack = cl_stack_write(false);
 	cl_lock(&cl_exports_lock);
-	record = share_locked(ex, dptr, stack, &ours);
+	if (find_shared_locked(dptr, &reserved, &range, &offset))
+		record = share_locked(ex, reserved, range, offset, stack, handle);
 	cl_unlock(&cl_exports_lock);
-	if (record == CL_NO_RECORD)
+	return record;
+}
+
+bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_virtual_found *found)
+{
+	int err;
+
+	if (found->record == CL_NO_RECORD && found->device >= 0)
+		found->record = share_first(ex, dptr, found->device, &found->handle);
+	if (found->record == CL_NO_RECORD)
 		return false;
-	err = cl_server_need(&server, record);
+	err = cl_server_need(&server, found->record);
 	if (err && err != -ESHUTDOWN)
 		cl_log_once(CL_LOG_ERROR,
 			    "virtual memory cannot be shared: no socket or thread for its descriptors: %s; "
@@ -361,7 +359,7 @@ bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdevicept
 			    strerror(-err));
 	if (err)
 		return false;
-	memcpy(handle, &ours, sizeof ours);
+	memcpy(handle, &found->handle, sizeof found->handle);
 	return true;
 }
 
@@ -406,8 +404,39 @@ static void end_own_opens_locked(uint64_t address, uint64_t size)
 }
 
 /* ----------------------------------------------------------------------- unmap */
+/* Returns true if another process has something of what lies there open. */
+static bool is_held(struct cl_exporter *ex, uint64_t address, uint64_t size)
+{
+	const struct cl_reserved *reserved;
+	size_t first, n;
+	bool whole, held = false;
+
+	cl_lock(&cl_exports_lock);
+	reserved = cl_reserved_at_locked(address);
+	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
+	for (size_t i = 0; i < n && !held; i++) {
+		const struct cl_block *block = reserved->range[first + i].block;
+
+		held = block && cl_record_holders(ex->blocks.region, block->record, NULL, 0);
+	}
+	cl_unlock(&cl_exports_lock);
+	return held;
+}
+
+/* @range is unmapped, at @stack.  Returns true if its block is ORPHANED. */
+static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uint32_t stack)
+{
+	struct cl_block *block = range->block;
+
+	if (!block)
+		return false;
+	range->block = NULL;
+	cl_still_unmapped_locked(ex, block, stack);
+	return cl_limbo_forget_block_locked(ex, block);
+}
+
 /* No handle of what lies there can be made or opened from now on.  Returns true if something is ORPHANED. */
-static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
+static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack)
 {
 	struct timespec until = cl_after(EXPORT_WAIT);
 	struct cl_reserved *reserved = cl_reserved_at_locked(address);
@@ -423,19 +452,14 @@ static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
 		;
 	reserved = cl_reserved_at_locked(address);
 	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
-	for (size_t i = 0; i < n; i++) {
-		struct cl_range *range = &reserved->range[first + i];
-
-		if (range->block)
-			orphaned |= cl_limbo_forget_block_locked(ex, range->block);
-		range->block = NULL;
-	}
+	for (size_t i = 0; i < n; i++)
+		orphaned |= end_range_locked(ex, &reserved->range[first + i], stack);
 	end_own_opens_locked(address, size);
 	return orphaned;
 }
 
 /* The driver has unmapped what lies there, or has refused to. */
-static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, bool unmapped)
+static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack, bool unmapped)
 {
 	struct cl_reserved *reserved = cl_reserved_at_locked(address);
 	bool whole, orphaned = false;
@@ -448,8 +472,7 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 		range->ending = false;
 		if (!unmapped)
 			continue;
-		if (range->block)
-			orphaned |= cl_limbo_forget_block_locked(ex, range->block);
+		orphaned |= end_range_locked(ex, range, stack);
 		cl_range_remove_locked(reserved, first + i);
 	}
 	return orphaned;
@@ -457,15 +480,16 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 
 CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size)
 {
+	uint32_t stack = is_held(ex, dptr, size) ? cl_stack_write(false) : 0;
 	bool orphaned;
 	CUresult result;
 
 	cl_lock(&cl_exports_lock);
-	orphaned = end_locked(ex, dptr, size);
+	orphaned = end_locked(ex, dptr, size, stack);
 	cl_unlock(&cl_exports_lock);
 	result = cl_driver.cuMemUnmap(dptr, size);
 	cl_lock(&cl_exports_lock);
-	orphaned |= ended_locked(ex, dptr, size, result == CUDA_SUCCESS);
+	orphaned |= ended_locked(ex, dptr, size, stack, result == CUDA_SUCCESS);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(ex, orphaned);
 	return result;

@@ -23,6 +23,7 @@
 #include "shim/base/options.h"
 #include "shim/driver/driver.h"
 #include "shim/shm/layout.h"
+#include "shim/shm/virtual_handle.h"
 
 struct cl_exporter;
 
@@ -41,13 +42,22 @@ CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, cons
 /* cuMemUnmap(), which ends what was shared there. */
 CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size);
 
-/* Returns true if @dptr is in virtual memory of the program. */
-bool cl_virtual_is_known(CUdeviceptr dptr);
+/* What cl_virtual_find() found. */
+struct cl_virtual_found {
+	struct cl_virtual_handle handle; /* with a record */
+	uint32_t record;		 /* CL_NO_RECORD: it was not shared before */
+	int device;			 /* -1: it can't be shared */
+};
 /*
- * The driver has refused a handle of @dptr.  Returns true, and a virtual @handle, if @dptr is virtual memory
- * that can be shared.
+ * Returns true if @dptr is in virtual memory of the program.  If that was shared before, it is exported
+ * again: all under the lock, once.
  */
-bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr);
+bool cl_virtual_find(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_virtual_found *found);
+/*
+ * The driver has refused a handle of @dptr, which was @found before.  Returns true, and a virtual
+ * @handle, if @dptr is virtual memory that can be shared.
+ */
+bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_virtual_found *found);
 
 /*
  * Opens @handle, a virtual one that this process has made with @stamp.  Returns 0 and the program's own

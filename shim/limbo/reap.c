@@ -40,7 +40,7 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 	};
 
 	memcpy(about.name, s->name, sizeof s->name);
-	if (cl_options.strict.number || cl_observes()) {
+	if (cl_options.strict.number || cl_observes() || cl_shares_all()) {
 		if (!told->locked)
 			cl_lock(&cl_exports_lock);
 		cl_still_died_locked(ex, record, slot);

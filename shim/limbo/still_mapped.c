@@ -20,6 +20,8 @@ struct cl_still_entry {
 	uint32_t free_stack;
 	unsigned int slot;	/* of that process */
 	bool died;		/* without closing it */
+	bool unmapped;		/* virtual memory: a finding only if */
+	bool anew;		/* something else was mapped there meanwhile */
 };
 
 static bool has_holders(struct cl_exporter *ex, uint32_t record)
@@ -115,7 +117,7 @@ static void tell_locked(const struct cl_still_entry *entry)
 static void end_locked(struct cl_exporter *ex, struct cl_still_entry *entry, bool tell)
 {
 	cl_table_remove(&ex->still_mapped.entries, &entry->link);
-	if (tell && !entry->died)
+	if (tell && !entry->died && (!entry->unmapped || entry->anew))
 		tell_locked(entry);
 	free(entry);
 }
@@ -160,6 +162,35 @@ static bool is_held(struct cl_exporter *ex, const struct cl_still_entry *entry)
 
 	return cl_life_generation(cl_record_life(ex->blocks.region, record)) == entry->about.generation &&
 	       has_holders(ex, record);
+}
+
+void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint32_t stack)
+{
+	struct cl_still_entry *entry;
+
+	if (!has_holders(ex, block->record))
+		return;
+	cl_still_enter_locked(ex, block, NULL);
+	entry = cl_table_find(&ex->still_mapped.entries, block->record);
+	/* without memory there is none, or one of an earlier generation */
+	if (!entry || !is_held(ex, entry))
+		return;
+	entry->unmapped = true;
+	entry->about.made = CL_MADE_VIRTUAL;
+	entry->free_stack = stack;
+	entry->about.at = cl_now();
+}
+
+void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
+{
+	struct cl_link *link, *next;
+
+	CL_TABLE_EACH (&ex->still_mapped.entries, link, next) {
+		struct cl_still_entry *entry = (struct cl_still_entry *)link;
+
+		if (entry->unmapped && entry->about.key < address + size && address < entry->about.key + entry->about.size)
+			entry->anew = true;
+	}
 }
 
 void cl_still_left_locked(struct cl_exporter *ex, uint32_t record)

@@ -139,7 +139,10 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	case CL_REPORT_FREED_WHILE_MAPPED:
 		if (g->pid)
 			snprintf(pid, sizeof(pid), "process %u", g->pid);
-		snprintf(to, n, "free it only after %s has called %s: have it say so", pid, close);
+		snprintf(to, n, g->made == CL_MADE_VIRTUAL ?
+				"%s read what was there before: it should call %s before its exporter unmaps it, and open a new "
+				"handle after" :
+				"free it only after %s has called %s: have it say so", pid, close);
 		break;
 	case CL_REPORT_OPENED_AFTER_FREE:
 		snprintf(to, n,

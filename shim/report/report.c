@@ -210,6 +210,8 @@ static void add_finding(struct cl_report *report, const struct cl_finding *f)
 		return;
 	if (key.class == CL_REPORT_OPENED_AFTER_FREE)
 		key.result = f->result;
+	if (key.class == CL_REPORT_FREED_WHILE_MAPPED)
+		key.made = f->made;
 	if (cl_finding_is_note(f->kind)) {
 		key.made = f->made;
 		key.call = f->call;

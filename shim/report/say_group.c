@@ -213,6 +213,10 @@ static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, c
 		return;
 	}
 	cl_emit_words(e, ", mapped for %s after that", took);
+	if (g->made == CL_MADE_VIRTUAL) {
+		cl_emit_words(e, ": process %u read what was there before", g->pid);
+		return;
+	}
 	/* the same words are for all of them */
 	if (next && next->after_free && own == (next->bytes >= CL_REPORT_OWN_ALLOCATION))
 		return;

@@ -193,7 +193,9 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 			snprintf(to, 512, "STALE: %s had %s %s before process %u opened %s", other, freed, sum, pid, them);
 		break;
 	case CL_REPORT_FREED_WHILE_MAPPED:
-		snprintf(to, 512, "MISUSE: process %u freed %s while %s had %s mapped", pid, sum, other, them);
+		snprintf(to, 512, g->made == CL_MADE_VIRTUAL ?
+				  "UNMAPPED: process %u unmapped %s and mapped other memory there while %s had %s mapped" :
+				  "MISUSE: process %u freed %s while %s had %s mapped", pid, sum, other, them);
 		break;
 	case CL_REPORT_OPENED_AFTER_FREE:
 		if (g->exporter_gone)

@@ -29,7 +29,8 @@ silent='pair pair-async pair-pool pair-primary
 	free-into-limbo-stack close-last-stack
 	pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack'
 # these are counted as well
-others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack'
+others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack
+	virtual-get-again'
 
 # these cost as much as those without pool-; doc/performance.md says what is left
 as_legacy='pool-export-again pool-open-again pool-open-new pool-close-again pool-close-last pool-close-last-stack
@@ -50,6 +51,7 @@ count() {
 					sed 's/^\([a-z-]*\) count /\1-stack count /'
 			done
 		done
+		CULIMBO_STACK=0 "$build/tests/bench/parts" --count virtual-exporter 1000
 	} | sed -n 's/^\([a-z-]*\) count ours=\([0-9]*\)+\([0-9]*\) .*syscalls=\([0-9]*\):.*/\1 \2 \3 \4/p' \
 		>> "$scratch/counts"
 }

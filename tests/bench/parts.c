@@ -7,6 +7,7 @@
  *   parts [--count] exporter N    frees, collects, releases and reaps, with N blocks
  *   parts [--count] importer N    opens and closes blocks of an exporter of N blocks
  *   parts [--count] pool-exporter N, pool-importer N   the same for blocks of pools
+ *   parts [--count] virtual-exporter N   handles of N mappings of virtual memory
  *   parts holders N               N processes hold one block
  *   parts starts N                N processes make their first export at once
  *   parts stopped N               stops processes amid their calls, N times; no other may wait for them
@@ -328,6 +329,7 @@ static const struct {
 	{ "pieces", pieces },	  { "built", built },
 	{ "pool-exporter", pool_exporter },
 	{ "pool-importer", pool_importer },
+	{ "virtual-exporter", virtual_exporter },
 };
 
 int main(int argc, char **argv)
@@ -340,7 +342,7 @@ int main(int argc, char **argv)
 		argv++;
 	}
 	if (!argv[0] || !argv[1]) {
-		fprintf(stderr, "Usage: parts [--count] exporter|importer|pool-exporter|pool-importer|"
+		fprintf(stderr, "Usage: parts [--count] exporter|importer|pool-exporter|pool-importer|virtual-exporter|"
 				"reap|holders|starts|stopped|pieces|built N\n");
 		return 2;
 	}

@@ -61,6 +61,9 @@ int starts(int argc, char **argv);
 int pool_exporter(int argc, char **argv);
 int pool_importer(int argc, char **argv);
 
+/* parts_virtual.c */
+int virtual_exporter(int argc, char **argv);
+
 /* parts_pieces.c */
 int pieces(int argc, char **argv);
 

@@ -4,6 +4,8 @@
  */
 #include "actor.h"
 
+#include <unistd.h>
+
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 void do_v_reserve(const struct wire_request *q)
@@ -54,20 +56,32 @@ void do_v_unmap(const struct wire_request *q)
 	TIMED(cu.cuMemUnmap(q->a[0], q->a[1]));
 }
 
-/* What the program reads of an allocation: its properties, and the attribute of a pointer into it. */
+/* What the program reads of an allocation: its properties, and the attributes of a pointer into it. */
 void do_v_types(const struct wire_request *q)
 {
 	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_INVALID };
 	CUmemGenericAllocationHandle again = 0;
 	unsigned long long types = 99;
+	bool legacy = false;
 
 	if (!SURE(cu.cuMemGetAllocationPropertiesFromHandle(&property, q->a[0])) ||
+	    !SURE(cu.cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, q->a[1])) ||
 	    !SURE(cu.cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, q->a[1])) ||
 	    !SURE(cu.cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)q->a[1])) ||
 	    !SURE(cu.cuMemRelease(again)))
 		return;
 	reply.v[0] = property.requestedHandleTypes;
 	reply.v[1] = types;
+	reply.v[2] = legacy;
+}
+
+void do_v_export(const struct wire_request *q)
+{
+	int fd = -1;
+
+	TIMED(cu.cuMemExportToShareableHandle(&fd, q->a[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	if (!reply.result)
+		close(fd);
 }
 
 void do_v_range(const struct wire_request *q)

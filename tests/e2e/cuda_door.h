@@ -74,6 +74,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemGetAccess, cuMemGetAccess, 10020)                                                   \
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000)                                      \
 	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000)                         \
+	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020)                       \
 	X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020)   \
 	X(cuMemRelease, cuMemRelease, 10020)                                                       \
 	X(cuMemFree_v2, cuMemFree, 3020)                                                           \

@@ -109,20 +109,31 @@ static void one_getproc(void)
 /* What the program reads of its memory is what it asked for. */
 static void as_asked(void)
 {
-	static const struct { const char *env; uint64_t asked, reads; } tries[] = {
-		{ "CULIMBO_SHARE=cuda", 0, 0 }, { ALL, 0, 0 }, { ALL, FD, FD }, { "CULIMBO_SHARE=all,visible", 0, FD },
+	static const struct { const char *env; uint64_t asked, reads, legacy; } tries[] = {
+		{ "CULIMBO_SHARE=cuda", 0, 0, 0 },	 { ALL, 0, 0, 0 },
+		{ ALL, FD, FD, 0 },			 { "CULIMBO_SHARE=all,visible", 0, FD, 1 },
+		{ "CULIMBO_SHARE=all,visible", FD, FD, 1 },
 	};
 
 	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
 		struct actor *p = ENTER("P", .env = tries[i].env);
 		uint64_t at = virtual_reserve(p, PIECE), memory = virtual_make(p, PIECE, tries[i].asked);
+		int result;
 
 		if (ASK(p, v_map, at, PIECE, memory)->result || ASK(p, v_types, memory, at)->result)
 			break_off("P cannot map (%d)", p->reply.result);
 		ok(p->reply.v[0] == tries[i].reads && p->reply.v[1] == tries[i].reads,
 		   "17 %s: of memory with handle types %d the program reads %d, %d", tries[i].env, (int)tries[i].asked,
 		   (int)p->reply.v[0], (int)p->reply.v[1]);
+		ok(p->reply.v[2] == tries[i].legacy, "17 %s: and that it has legacy handles, or not (%d)", tries[i].env,
+		   (int)p->reply.v[2]);
+		/* of the memory that has descriptors only by us none is given, as without us */
+		result = ASK(p, v_export, memory)->result;
+		ok(result == (tries[i].reads ? 0 : INVALID_VALUE), "17 %s: its descriptor is given or refused as that says (%d)",
+		   tries[i].env, result);
 		leave(p);
+		if (tries[i].reads)
+			continue;
 		ok(!*said(p) && !files(), "17 %s: who shares nothing has no file", tries[i].env);
 	}
 }
@@ -224,6 +235,50 @@ static void unmapped(void)
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
 
+/*
+ * The first allocation of a reservation is unmapped, and others stay.  A handle of the reservation named the
+ * first one, so it is refused; that of the others, and a new one of the reservation, are good.
+ */
+static void first_unmapped(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
+	uint64_t at = virtual_reserve(p, 4 * PIECE), old, import;
+	struct handle all, second, again;
+	int result;
+
+	virtual_map(p, at, PIECE, 1);
+	virtual_map(p, at + PIECE, PIECE, 2);
+	virtual_map(p, at + 2 * PIECE, PIECE, 3);
+	all = export_block(p, at);
+	second = export_block(p, at + PIECE);
+	old = open_block(c, &all);
+	virtual_unmap(p, at, PIECE);
+	result = try_open(c, &all, &import);
+	ok(refused(result), "17 the first is unmapped: the reservation's handle is refused (%d)", result);
+	ok(reads(c, old, PIECE, 1, NULL) && reads(c, old + PIECE, PIECE, 2, NULL),
+	   "17 what was opened by it before keeps its bytes");
+	import = open_block(c, &second);
+	ok(import == old + PIECE && reads(c, import + PIECE, PIECE, 3, NULL), "17 the handle of the second is good");
+	close_block(c, import);
+	again = export_block(p, at);
+	ok(!same_handle(&all, &again), "17 another one of the reservation, where nothing is mapped, is another handle");
+	import = open_block(c, &again);
+	ok(reads(c, import + PIECE, PIECE, 2, NULL) && reads(c, import + 2 * PIECE, PIECE, 3, NULL),
+	   "17 it gives what is left, at its offsets");
+	close_block(c, import);
+	virtual_map(p, at, PIECE, 4);
+	result = try_open(c, &all, &import);
+	ok(refused(result), "17 other memory is mapped there: the old handle does not give that (%d)", result);
+	import = open_block(c, &again);
+	ok(reads(c, import, PIECE, 4, NULL) && reads(c, import + PIECE, PIECE, 2, NULL),
+	   "17 the newer one gives it, since nothing was there when it was made");
+	close_block(c, import);
+	close_block(c, old);
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
 /* Memory that C has closed, or died with, comes back. */
 static void back(void)
 {
@@ -308,6 +363,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-threads", virtual_threads, SCENE_ALONE },
 	{ "virtual-crowd", virtual_crowd, 0 },
 	{ "virtual-unmapped", unmapped, 0 },
+	{ "virtual-first-unmapped", first_unmapped, 0 },
 	{ "virtual-back", back, SCENE_ALONE },
 	{ "virtual-own", own, 0 },
 	{ "virtual-one-side", one_side, 0 },

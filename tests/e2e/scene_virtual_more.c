@@ -428,4 +428,21 @@ void virtual_told(void)
 	   "17 P says that C reads the old bytes");
 	ok(count_said(c, "not_closed=1") == 1, "17 C says that it has not closed it");
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	for (int anew = 0; anew < 2; anew++) {
+		p = ENTER("P", .env = ALL);
+		c = ENTER("C");
+		at = virtual_reserve(p, 4 * PIECE);
+		virtual_map(p, at, PIECE, OWN);
+		handle = export_block(p, at);
+		import = open_block(c, &handle);
+		virtual_unmap(p, at, PIECE);
+		virtual_map(p, anew ? at : at + PIECE, PIECE, NEXT);
+		close_block(c, import);
+		leave(c);
+		leave(p);
+		ok(count_said(p, "UNMAPPED: process") == anew && count_said(p, "and mapped other memory there while") == anew &&
+			   count_said(p, "findings=1") == anew,
+		   "17 C closes it in time: P says %s", anew ? "that it had mapped other memory there" : "nothing");
+		ok(files() == 0, "no file is left in CULIMBO_DIR");
+	}
 }

@@ -63,6 +63,7 @@
 	X(v_release)	 /* allocation */                                                          \
 	X(v_map)	 /* address, bytes, allocation */                                          \
 	X(v_unmap)	 /* address, bytes */                                                      \
+	X(v_export)	 /* allocation: exports a descriptor of it, and closes that */                \
 	X(v_types)	 /* allocation, address -> handle types by its properties, and of the pointer */ \
 	X(v_range)	 /* address -> base, size; start and size of the range that attributes tell */ \
 	X(v_ask)	 /* address, attribute of a pointer -> value */                            \

@@ -166,6 +166,42 @@ summed() # NAME KEY
 		sed -n "s/.*SUMMARY .*\\b$2=\\([0-9]*\\).*/\\1/p" | awk '{ n += $1 } END { print n + 0 }'
 }
 
+# one WHICH NAME ROUND SECONDS COMMAND...: WHICH is bare or preloaded; appends the time to NAME-WHICH.times
+one()
+{
+	local which=$1 name=$2 round=$3 limit=$4 start
+	shift 4
+
+	start=${EPOCHREALTIME/./}
+	export GPU_TEST_FACTS=$logs/$name-$which-$round.facts
+	: >"$GPU_TEST_FACTS"
+	if [ "$which" = bare ]; then
+		run "$name-bare-$round" "$limit" "${bare_by[@]}" "$@"
+	else
+		CULIMBO_REPORT=always CULIMBO_REPORT_FILE=$logs/$name.report.%p CULIMBO_DIR=$logs/limbo \
+			run "$name-preloaded-$round" "$limit" "${preloaded_by[@]}" "$@"
+	fi
+	elapsed=$((${EPOCHREALTIME/./} - start))
+	# the client may report its own time
+	elapsed=$(sed -n 's/^us=//p' "$GPU_TEST_FACTS" | grep . || echo "$elapsed")
+	echo "$elapsed" >>"$logs/$name-$which.times"
+	unset GPU_TEST_FACTS
+}
+
+# median FILE: prints the median
+median()
+{
+	sort -n "$1" | awk '{ v[NR] = $1 } END { print NR ? (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 : 0 }'
+}
+
+# times NAME: prints the medians and their ratio as a comment, and sets $told
+times()
+{
+	told=$(awk -v bare="$(median "$logs/$1-bare.times")" -v ours="$(median "$logs/$1-preloaded.times")" \
+		'BEGIN { if (bare > 0) printf "%.0f us bare, %.0f us under culimbo, ratio %.3f", bare, ours, ours / bare }')
+	note "$1: $told"
+}
+
 # names FILE WORD...: true when the report has its summary line and contains each WORD.  A WORD is a
 # pid or an address; an address matches with any number of leading zeros.
 names()
