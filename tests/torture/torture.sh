@@ -12,6 +12,7 @@
 #   TORTURE_SECONDS  how long, when SECONDS is not given (60)
 #   TORTURE_SEED     another seed (printed)
 #   TORTURE_POOLS    0: no pools that are shared by pointer
+#   TORTURE_VIRTUAL  0: no virtual memory that is shared by legacy handles
 #   TORTURE_KEEP     not empty: keep the folder and print its path
 set -u
 
