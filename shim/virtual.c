@@ -115,8 +115,14 @@ void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHand
 	cl_unlock(&cl_exports_lock);
 }
 
-/* Of an import the program reads what it would of one that the driver has opened. */
-static void import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size)
+/* Returns true if the driver knows the address, or may refuse it because nothing is mapped there. */
+static bool may_be_a_hole(CUresult result)
+{
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_FOUND;
+}
+
+/* Of an import the program reads what it would of one that the driver has opened.  Returns false if that is the driver's answer. */
+static bool import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size)
 {
 	const unsigned long long none = 0;
 	const bool yes = true;
@@ -140,25 +146,27 @@ static void import_attribute(void *data, CUpointer_attribute attribute, CUdevice
 		memcpy(data, &context, sizeof context);
 		break;
 	default:
-		break;
+		return false;
 	}
+	return true;
 }
 
-void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUdeviceptr its_base;
 	uint64_t its_size;
 
-	if (!cl_mirror_find(dptr, &its_base, &its_size))
-		return;
+	if (!may_be_a_hole(result) || !cl_mirror_find(dptr, &its_base, &its_size))
+		return result;
 	if (base)
 		*base = its_base;
 	if (size)
 		*size = its_size;
+	return CUDA_SUCCESS;
 }
 
-void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
+CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUresult result)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	const struct cl_range *range;
@@ -166,10 +174,11 @@ void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
 	CUdeviceptr base;
 	uint64_t size;
 
-	if (cl_mirrors_any() && cl_mirror_find(dptr, &base, &size))
-		import_attribute(data, attribute, base, size);
-	if (attribute != CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
-		return;
+	if (data && may_be_a_hole(result) && cl_mirrors_any() && cl_mirror_find(dptr, &base, &size) &&
+	    import_attribute(data, attribute, base, size))
+		return CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS || attribute != CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+		return result;
 	cl_lock(&cl_exports_lock);
 	range = cl_range_at_locked(dptr);
 	if (range && is_hidden(range->physical)) {
@@ -177,6 +186,7 @@ void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
 		memcpy(data, &asked, sizeof asked);
 	}
 	cl_unlock(&cl_exports_lock);
+	return result;
 }
 
 void cl_virtual_peer_enabled(CUcontext peer)

@@ -24,15 +24,19 @@ void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr);
 void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle);
 /* What the program reads is what it has asked for, in place of what the driver was asked for. */
 void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
-void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr);
+/*
+ * @result is the driver's answer.  Returns that, or CUDA_SUCCESS where only the driver does not know @dptr: in a
+ * hole of an import.
+ */
+CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUresult result);
 
 /* Returns true if another process's virtual memory may be open here: the queries are for that, too. */
 static inline bool cl_virtual_imports_any(void)
 {
 	return cl_mirrors_any();
 }
-/* What cuMemGetAddressRange() answers of an import; @base and @size may be NULL. */
-void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr);
+/* What cuMemGetAddressRange() answers of an import, likewise; @base and @size may be NULL. */
+CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result);
 /* The current context has got access to the memory of @peer. */
 void cl_virtual_peer_enabled(CUcontext peer);
 
