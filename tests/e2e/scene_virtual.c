@@ -322,6 +322,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-one-side", one_side, 0 },
 	{ "virtual-dead", virtual_dead, 0 },
 	{ "virtual-stopped", virtual_stopped, 0 },
+	{ "virtual-no-service", virtual_no_service, 0 },
 	{ "virtual-odd", virtual_odd, SCENE_ALONE },
 	{ "virtual-execs", virtual_execs, SCENE_ALONE },
 	{ "virtual-off", virtual_off, 0 },
