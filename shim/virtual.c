@@ -212,6 +212,22 @@ static CUresult open_own(const struct cl_resolved *resolved, CUdeviceptr *dptr)
 		       CUDA_SUCCESS;
 }
 
+/*
+ * Returns the driver's error if the current context can do nothing any more, and its *@device.  The driver knows
+ * the device of a context that has ended, but makes no event in it.
+ */
+static CUresult current_device(CUdevice *device)
+{
+	CUresult result = cl_driver.cuCtxGetDevice(device);
+	CUevent event;
+
+	if (result == CUDA_SUCCESS)
+		result = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS)
+		cl_driver.cuEventDestroy_v2(event);
+	return result;
+}
+
 CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
@@ -224,7 +240,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	/* the driver looks at these first, also of a legacy handle (measured) */
 	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = cl_driver.cuCtxGetDevice(&device);
+	result = current_device(&device);
 	if (result != CUDA_SUCCESS)
 		return result;
 	cl_look_up(&resolved, &handle, CL_MEMORY);
@@ -274,7 +290,7 @@ bool cl_virtual_close(CUdeviceptr dptr, CUresult *result)
 	if (!cl_mirrors_any())
 		return false;
 	mapping = cl_close_begin(CL_VIRTUAL, dptr, is_own, &last);
-	*result = cl_driver.cuCtxGetDevice(&device);
+	*result = current_device(&device);
 	closed = *result == CUDA_SUCCESS && cl_virtual_unmap(dptr, result);
 	if (mapping)
 		cl_close_end(CL_VIRTUAL, mapping, closed, last);
