@@ -8,6 +8,7 @@
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/virtual.h"
 #include "shim/importer/close.h"
+#include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
 #include "shim/importer/virtual.h"
 #include "shim/limbo/exporter.h"
@@ -275,6 +276,11 @@ static bool is_own(enum cl_kind kind, uint64_t key)
 {
 	(void)kind, (void)key;
 	return false;
+}
+
+bool cl_virtual_is_open_locked(CUdeviceptr dptr)
+{
+	return (cl_shares_all() && cl_virtual_own_is_open(dptr)) || cl_mapping_find_locked(CL_VIRTUAL, dptr);
 }
 
 bool cl_virtual_close(CUdeviceptr dptr, CUresult *result)

@@ -43,6 +43,8 @@ void cl_virtual_peer_enabled(CUcontext peer);
 /* For shim.c: cuIpcOpenMemHandle() of a virtual @handle, and cuIpcCloseMemHandle(). */
 CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));
+/* Returns true if virtual memory is open at @dptr, the program's own or an import.  The caller holds cl_imports_lock. */
+bool cl_virtual_is_open_locked(CUdeviceptr dptr);
 /* Returns false if @dptr is not open as a virtual one. */
 bool cl_virtual_close(CUdeviceptr dptr, CUresult *result);
 
