@@ -241,10 +241,10 @@ static const struct {
 } deeds[] = {
 	{ DEED_fork, 4, 4, do_fork },	    { DEED_exec, 2, 2, do_exec },
 	{ DEED_end, 3, 3, do_end },	    { DEED_pressure, 6, 0, do_pressure },
-	{ DEED_make, 255, 0, do_make },	    { DEED_tell, 130, 0, do_tell },
-	{ DEED_free, 130, 0, do_free },	    { DEED_open_own, 60, 0, do_open_own },
-	{ DEED_pool, 8, 0, do_pool },	    { DEED_virtual, 70, 60, do_virtual },
-	{ DEED_event, 40, 0, do_event },    { DEED_noise, 100, 0, do_noise },
+	{ DEED_make, 225, 0, do_make },	    { DEED_tell, 130, 0, do_tell },
+	{ DEED_free, 130, 0, do_free },	    { DEED_open_own, 50, 0, do_open_own },
+	{ DEED_pool, 8, 0, do_pool },	    { DEED_virtual, 130, 60, do_virtual },
+	{ DEED_event, 40, 0, do_event },    { DEED_noise, 70, 0, do_noise },
 	{ DEED_hear, 60, 491, do_hear },    { DEED_read, 80, 240, do_read },
 	{ DEED_close, 60, 200, do_close },
 };

@@ -114,5 +114,6 @@ bool pool_import(CUdeviceptr *address, const CUipcMemHandle *handle, uint32_t pl
 bool virtual_is_shared(void);
 CUresult virtual_alloc(CUdeviceptr *address, CUdevice device);
 CUresult virtual_free(CUdeviceptr address);
+CUresult virtual_close(CUdeviceptr address); /* of an import; it has a name of its own in complaints */
 
 #endif

@@ -293,19 +293,13 @@ static void read_all(const struct import *import, const char *when)
 	}
 }
 
-/* Has a name of its own in complaints. */
-static CUresult close_virtual(CUdeviceptr address)
-{
-	return cu.cuIpcCloseMemHandle(address);
-}
-
 static void import_close(struct import *import)
 {
 	read_all(import, "before a close");
 	if (import->event)
 		SURE(cu.cuEventDestroy_v2(import->event));
 	if (import->kind == OF_VIRTUAL)
-		SURE(close_virtual(import->address));
+		SURE(virtual_close(import->address));
 	else if (import->kind == OF_MEMORY)
 		SURE(cu.cuIpcCloseMemHandle(import->address));
 	else if (dice(2))

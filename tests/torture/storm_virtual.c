@@ -31,6 +31,11 @@ CUresult virtual_alloc(CUdeviceptr *address, CUdevice device)
 	return result ? result : cu.cuMemSetAccess(*address, PAGE, &access, 1);
 }
 
+CUresult virtual_close(CUdeviceptr address)
+{
+	return cu.cuIpcCloseMemHandle(address);
+}
+
 CUresult virtual_free(CUdeviceptr address)
 {
 	CUresult result = cu.cuMemUnmap(address, PAGE);
