@@ -56,9 +56,7 @@ CUresult CUDAAPI cl_hook_cuPointerGetAttribute(void *data, CUpointer_attribute a
 {
 	CUresult result = cl_driver.cuPointerGetAttribute(data, attribute, dptr);
 
-	if ((cl_shares_all() || cl_virtual_imports_any()) && result == CUDA_SUCCESS)
-		cl_virtual_attribute(data, attribute, dptr);
-	return result;
+	return cl_shares_all() || cl_virtual_imports_any() ? cl_virtual_attribute(data, attribute, dptr, result) : result;
 }
 
 CUresult CUDAAPI cl_hook_cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data,
@@ -68,7 +66,7 @@ CUresult CUDAAPI cl_hook_cuPointerGetAttributes(unsigned int n, CUpointer_attrib
 
 	if ((cl_shares_all() || cl_virtual_imports_any()) && result == CUDA_SUCCESS)
 		for (unsigned int i = 0; i < n; i++)
-			cl_virtual_attribute(data[i], attributes[i], dptr);
+			cl_virtual_attribute(data[i], attributes[i], dptr, result);
 	return result;
 }
 
@@ -76,9 +74,7 @@ CUresult CUDAAPI cl_hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size
 {
 	CUresult result = cl_driver.cuMemGetAddressRange_v2(base, size, dptr);
 
-	if (cl_virtual_imports_any() && result == CUDA_SUCCESS)
-		cl_virtual_address_range(base, size, dptr);
-	return result;
+	return cl_virtual_imports_any() ? cl_virtual_address_range(base, size, dptr, result) : result;
 }
 
 CUresult CUDAAPI cl_hook_cuCtxEnablePeerAccess(CUcontext ctx, unsigned int flags)

@@ -33,7 +33,7 @@ static void forget_mappings(struct cl_context *context)
 
 	cl_lock(&cl_imports_lock);
 	while ((mapping = CL_LIST_FIRST(&context->mappings, struct cl_mapping, of.node)) != NULL) {
-		uint64_t address = mapping->link.key, opens = mapping->kind == CL_VIRTUAL ? mapping->opens : 0;
+		uint64_t address = mapping->link.key, opens = mapping->kind == CL_VIRTUAL ? mapping->opens - mapping->closing : 0;
 
 		cl_mapping_lost_locked(mapping);
 		if (!opens)

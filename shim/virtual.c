@@ -8,6 +8,7 @@
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/virtual.h"
 #include "shim/importer/close.h"
+#include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
 #include "shim/importer/virtual.h"
 #include "shim/limbo/exporter.h"
@@ -128,8 +129,14 @@ bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle)
 	return hidden;
 }
 
-/* Of an import the program reads what it would of one that the driver has opened. */
-static void import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size)
+/* Returns true if the driver knows the address, or may refuse it because nothing is mapped there. */
+static bool may_be_a_hole(CUresult result)
+{
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_FOUND;
+}
+
+/* Of an import the program reads what it would of one that the driver has opened.  Returns false if that is the driver's answer. */
+static bool import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size)
 {
 	const unsigned long long none = 0;
 	const bool yes = true;
@@ -153,25 +160,27 @@ static void import_attribute(void *data, CUpointer_attribute attribute, CUdevice
 		memcpy(data, &context, sizeof context);
 		break;
 	default:
-		break;
+		return false;
 	}
+	return true;
 }
 
-void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUdeviceptr its_base;
 	uint64_t its_size;
 
-	if (!cl_mirror_find(dptr, &its_base, &its_size))
-		return;
+	if (!may_be_a_hole(result) || !cl_mirror_find(dptr, &its_base, &its_size))
+		return result;
 	if (base)
 		*base = its_base;
 	if (size)
 		*size = its_size;
+	return CUDA_SUCCESS;
 }
 
-void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
+CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUresult result)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	const bool types = attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
@@ -184,10 +193,11 @@ void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
 	CUdeviceptr base;
 	uint64_t size;
 
-	if (cl_mirrors_any() && cl_mirror_find(dptr, &base, &size))
-		import_attribute(data, attribute, base, size);
-	if (!types && !legacy)
-		return;
+	if (data && may_be_a_hole(result) && cl_mirrors_any() && cl_mirror_find(dptr, &base, &size) &&
+	    import_attribute(data, attribute, base, size))
+		return CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS || (!types && !legacy))
+		return result;
 	cl_lock(&cl_exports_lock);
 	range = cl_range_at_locked(dptr);
 	if (range && types && is_hidden(range->physical)) {
@@ -197,6 +207,7 @@ void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
 		memcpy(data, &yes, sizeof yes);
 	}
 	cl_unlock(&cl_exports_lock);
+	return result;
 }
 
 void cl_virtual_peer_enabled(CUcontext peer)
@@ -222,6 +233,22 @@ static CUresult open_own(const struct cl_resolved *resolved, CUdeviceptr *dptr)
 		       CUDA_SUCCESS;
 }
 
+/*
+ * Returns the driver's error if the current context can do nothing any more, and its *@device.  The driver knows
+ * the device of a context that has ended, but makes no event in it.
+ */
+static CUresult current_device(CUdevice *device)
+{
+	CUresult result = cl_driver.cuCtxGetDevice(device);
+	CUevent event;
+
+	if (result == CUDA_SUCCESS)
+		result = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS)
+		cl_driver.cuEventDestroy_v2(event);
+	return result;
+}
+
 CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
@@ -234,7 +261,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	/* the driver looks at these first, also of a legacy handle (measured) */
 	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = cl_driver.cuCtxGetDevice(&device);
+	result = current_device(&device);
 	if (result != CUDA_SUCCESS)
 		return result;
 	cl_look_up(&resolved, &handle, CL_MEMORY);
@@ -271,6 +298,11 @@ static bool is_own(enum cl_kind kind, uint64_t key)
 	return false;
 }
 
+bool cl_virtual_is_open_locked(CUdeviceptr dptr)
+{
+	return (cl_shares_all() && cl_virtual_own_is_open(dptr)) || cl_mapping_find_locked(CL_VIRTUAL, dptr);
+}
+
 bool cl_virtual_close(CUdeviceptr dptr, CUresult *result)
 {
 	struct cl_mapping *mapping;
@@ -284,7 +316,7 @@ bool cl_virtual_close(CUdeviceptr dptr, CUresult *result)
 	if (!cl_mirrors_any())
 		return false;
 	mapping = cl_close_begin(CL_VIRTUAL, dptr, is_own, &last);
-	*result = cl_driver.cuCtxGetDevice(&device);
+	*result = current_device(&device);
 	closed = *result == CUDA_SUCCESS && cl_virtual_unmap(dptr, result);
 	if (mapping)
 		cl_close_end(CL_VIRTUAL, mapping, closed, last);

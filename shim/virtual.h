@@ -26,21 +26,27 @@ void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGeneri
 void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
 /* Returns true if @handle's memory has descriptors only because we asked for them, and the program is not told. */
 bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle);
-void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr);
+/*
+ * @result is the driver's answer.  Returns that, or CUDA_SUCCESS where only the driver does not know @dptr: in a
+ * hole of an import.
+ */
+CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUresult result);
 
 /* Returns true if another process's virtual memory may be open here: the queries are for that, too. */
 static inline bool cl_virtual_imports_any(void)
 {
 	return cl_mirrors_any();
 }
-/* What cuMemGetAddressRange() answers of an import; @base and @size may be NULL. */
-void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr);
+/* What cuMemGetAddressRange() answers of an import, likewise; @base and @size may be NULL. */
+CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result);
 /* The current context has got access to the memory of @peer. */
 void cl_virtual_peer_enabled(CUcontext peer);
 
 /* For shim.c: cuIpcOpenMemHandle() of a virtual @handle, and cuIpcCloseMemHandle(). */
 CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));
+/* Returns true if virtual memory is open at @dptr, the program's own or an import.  The caller holds cl_imports_lock. */
+bool cl_virtual_is_open_locked(CUdeviceptr dptr);
 /* Returns false if @dptr is not open as a virtual one. */
 bool cl_virtual_close(CUdeviceptr dptr, CUresult *result);
 

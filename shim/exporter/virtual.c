@@ -536,6 +536,16 @@ int cl_virtual_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const voi
 	return err;
 }
 
+bool cl_virtual_own_is_open(CUdeviceptr dptr)
+{
+	bool open;
+
+	cl_lock(&cl_exports_lock);
+	open = cl_table_find(&own_opens, dptr);
+	cl_unlock(&cl_exports_lock);
+	return open;
+}
+
 bool cl_virtual_own_close(CUdeviceptr dptr)
 {
 	struct own_open *open;

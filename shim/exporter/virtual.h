@@ -64,6 +64,8 @@ bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdevicept
  * address in *@dptr, or -ESTALE.
  */
 int cl_virtual_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr);
+/* Returns true if that is open at @dptr. */
+bool cl_virtual_own_is_open(CUdeviceptr dptr);
 /* Closes one open of that at @dptr.  Returns false if there is none. */
 bool cl_virtual_own_close(CUdeviceptr dptr);
 

@@ -3,6 +3,7 @@
 #include "shim/diag/happened.h"
 #include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
+#include "shim/driver/context.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/self/self.h"
@@ -24,12 +25,34 @@ static struct cl_mapping *find_to_close_locked(enum cl_kind kind, uint64_t key, 
 	return mapping;
 }
 
+/*
+ * Several contexts have opened @key: a close is of the current one's, if that has.  What the others have
+ * open goes with them.  Returns NULL if none is open any more.
+ */
+static struct cl_mapping *find_of_current(enum cl_kind kind, uint64_t key)
+{
+	struct cl_context_name current;
+	struct cl_mapping *mapping;
+	const struct cl_context *context;
+
+	cl_unlock(&cl_imports_lock);
+	current = cl_context_name_current();
+	cl_lock(&cl_imports_lock);
+	context = cl_context_find_locked(&current);
+	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(kind, key), struct cl_mapping, node)
+		if (mapping->opens > mapping->closing && context && mapping->of.context == context)
+			break;
+	return mapping ? mapping : find_to_close_locked(kind, key, false);
+}
+
 struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn *is_own, bool *last)
 {
 	struct cl_mapping *mapping;
 
 	cl_lock(&cl_imports_lock);
 	mapping = find_to_close_locked(kind, key, false);
+	if (mapping && __builtin_expect(mapping->node.prev || mapping->node.next, 0))
+		mapping = find_of_current(kind, key);
 	/* that context may also live on: the call may only give back another reference to it */
 	if (!mapping && (mapping = find_to_close_locked(kind, key, true)) != NULL && is_own(kind, key))
 		mapping = NULL;

@@ -188,14 +188,31 @@ static bool lives(const struct cl_resolved *resolved)
 	return cl_life_generation(life) == resolved->stamp.generation && cl_life_state(life) == CL_EXPORTED;
 }
 
+/* Returns true if @err says that its exporter has no service. */
+static bool has_no_service(int err)
+{
+	return err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET;
+}
+
 /* Returns true if @err says that what was asked for is not there any more. */
 static bool has_gone(const struct cl_resolved *resolved, int err)
 {
 	if (err == -ESRCH || err == -ESTALE || err == -EBADMSG)
 		return true;
 	/* it may have lost its service, and live */
-	return (err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET) &&
-	       (!lives(resolved) || cl_gc_judge(&resolved->hold->peer->region) == CL_DEAD);
+	return has_no_service(err) && (!lives(resolved) || cl_gc_judge(&resolved->hold->peer->region) == CL_DEAD);
+}
+
+/*
+ * Returns true if it is worth while to ask again: something else was mapped or unmapped meanwhile, or the
+ * exporter has no service, but lives.  A process that ends has none some time before it is dead; one that
+ * lost it gets another with its next export.
+ */
+static bool may_come(const struct cl_resolved *resolved, int err, uint64_t began)
+{
+	if (err == -ESTALE)
+		return lives(resolved);
+	return has_no_service(err) && !has_gone(resolved, err) && cl_now() < began + CL_VIRTUAL_NO_SERVICE;
 }
 
 /* ------------------------------------------------------------------------- peers */
@@ -268,7 +285,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
 	const struct timespec pause = { 0, 1000000 };
 	struct cl_stay stay;
-	uint64_t until = cl_now() + CL_VIRTUAL_WAIT;
+	uint64_t began = cl_now(), until = began + CL_VIRTUAL_WAIT;
 	CUresult result;
 	int err;
 
@@ -286,8 +303,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = get_and_map(resolved, &get, until, device, address, &err);
 		/* what was mapped here has been unmapped since */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
-		/* -ESTALE: the exporter has mapped or unmapped something else meanwhile */
-		if (!get.all && (err != -ESTALE || !lives(resolved)))
+		if (!get.all && !may_come(resolved, err, began))
 			break;
 		if (cl_now() >= until) {
 			result = CUDA_SUCCESS;

@@ -55,4 +55,13 @@ void pools_play(uint32_t dice);
 /* The contents of pools may now differ with and without culimbo. */
 bool pools_may_take_memory(void);
 
+/* calls_virtual.c */
+void virtual_begin(unsigned int player);
+void virtual_player_ended(unsigned int player);
+/* A context of the current player has ended: so have its imports. */
+void virtual_context_ended(uint8_t ctx);
+void virtual_play(uint32_t dice);
+/* As pools_may_take_memory(). */
+bool virtual_may_take_memory(void);
+
 #endif

@@ -400,7 +400,7 @@ void play_memory(void)
 		return;
 	a = tell(op.player, &o);
 	with("%s", "");
-	print("cuMemGetInfo", &a, any_limbo() || scattered || pools_may_take_memory() ? "memory" : NULL);
+	print("cuMemGetInfo", &a, any_limbo() || scattered || pools_may_take_memory() || virtual_may_take_memory() ? "memory" : NULL);
 }
 
 /* Counts all memory that there is, when no work is pending. */
@@ -421,7 +421,7 @@ void play_exhaust(void)
 		waits |= life[l].state == FREED && life[l].exported && held(l);
 		stays |= life[l].state == FREED && (life[l].own_opens || life[l].outlived || is_kept(&life[l]));
 	}
-	stays |= pools_may_take_memory();
+	stays |= pools_may_take_memory() || virtual_may_take_memory();
 	stays |= settings->inline_collector && players[!player].maybe_limbo[device];
 	o = (struct order){ .call = DO_EXHAUST };
 	a = tell(player, &o);

@@ -54,6 +54,7 @@ struct settings settings_of(uint64_t seed, bool gpu)
 		.trace = d[9] % 6 == 0,
 		.few_events = d[10] % 5 == 0,
 		/* bare, the driver may crash when the importer frees first (doc/measurements.md) */
+		.virtuals = !gpu && (d[8] % 4 == 0 || getenv("CULIMBO_SHARE")),
 		.pools = d[11] % 3 == 0 && (!gpu || getenv("DIFFERENTIAL_POOLS")),
 	};
 }
@@ -74,6 +75,7 @@ static void begin(struct player *p)
 		p->event[i].life = -1;
 	p->stream[LEGACY].alive = p->stream[PER_THREAD].alive = true;
 	pools_begin(number);
+	virtual_begin(number);
 	p->references[0] = 1;
 	p->stack[p->depth++] = PRIMARY_0;
 	/* memory of earlier processes, even killed ones, comes back when the driver has cleaned up */
@@ -112,6 +114,7 @@ static void play_end(void)
 			life[l].state = GONE;
 		}
 	pools_player_ended(1);
+	virtual_player_ended(1);
 	for (int e = 0; e < event_lives; e++)
 		if (event_life[e].player == 1) {
 			event_life[e] = (struct event_life){ .gone = true, .spoilt = event_life[e].spoilt,
@@ -169,6 +172,17 @@ static void play_pools(unsigned int number)
 	pools_play(dice(seed, number, 15));
 }
 
+/* And so have those of virtual memory. */
+static void play_virtual(unsigned int number)
+{
+	uint64_t seed = settings->seed;
+
+	op = (struct op){ .number = number, .player = (uint8_t)(dice(seed, number, 20) % settings->players),
+			  .a = dice(seed, number, 21), .b = dice(seed, number, 22),
+			  .c = dice(seed, number, 23), .d = dice(seed, number, 24) };
+	virtual_play(dice(seed, number, 25));
+}
+
 int direct(const struct settings *as, unsigned int ops, const char *keep, const char *program)
 {
 	const char *side = getenv("DIFFERENTIAL_SIDE"), *mode;
@@ -195,6 +209,8 @@ int direct(const struct settings *as, unsigned int ops, const char *keep, const 
 			play(i);
 			if (as->pools)
 				play_pools(i);
+			if (as->virtuals)
+				play_virtual(i);
 		}
 	for (op.player = 0; op.player < as->players; op.player++)
 		if (me()->busy)

@@ -11,7 +11,7 @@ build=${1:-${top_builddir-}}
 list=$here/../../doc/differences.md
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-list.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
-number=0 failures=0
+number=0 failures=0 share=''
 
 ok() { # STATUS TEXT
 	number=$((number + 1))
@@ -22,7 +22,7 @@ ok() { # STATUS TEXT
 }
 
 play() { # SEED...: runs the seeds with the list $tmp/list
-	DIFFERENTIAL_LIST=$tmp/list "$here/run.sh" --brief "$build" "$@" > "$tmp/out" 2>&1
+	DIFFERENTIAL_LIST=$tmp/list "$here/run.sh" --brief ${share:+"$share"} "$build" "$@" > "$tmp/out" 2>&1
 }
 
 # Seeds in which such a difference occurs; run.sh runs all of them.
@@ -35,6 +35,7 @@ seed_of() {
 	known) echo 78 ;;
 	memory) echo 57 ;;
 	twice) echo 11 ;;
+	virtual) echo 5 ;;
 	esac
 }
 
@@ -46,6 +47,8 @@ for rule in $rules; do
 		ok 1 "a seed is known for the rule '$rule'"
 		continue
 	fi
+	share=''
+	[ "$rule" != virtual ] || share=--share-all
 	cp "$list" "$tmp/list"
 	play "$seed"
 	ok $? "seed $seed is the same with and without culimbo: every difference is on the list"
@@ -55,6 +58,7 @@ for rule in $rules; do
 	ok $? "without the entry '$rule' it fails, and the output names the rule"
 done
 
+share=''
 { cat "$list" && echo "| \`anything\` | everywhere |"; } > "$tmp/list"
 play 1
 [ $? -eq 2 ] && grep -q "^Bail out! $tmp/list:$(wc -l < "$tmp/list"): there is no rule 'anything'" "$tmp/out"

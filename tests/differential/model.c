@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model's state: see model.h. */
+#include "tests/differential/calls.h"
 #include "tests/differential/model.h"
 
 const struct settings *settings;
@@ -98,6 +99,7 @@ void end_context(uint8_t ctx)
 			life[l].pending = false;
 			life[l].own_opens = 0;
 		}
+	virtual_context_ended(ctx);
 	for (unsigned int i = 0; i < IMPORTS; i++)
 		if (p->import[i].life >= 0 && p->import[i].ctx == ctx)
 			p->import[i] = (struct import){ .life = -1 };
@@ -165,6 +167,7 @@ bool any_limbo(void)
  *   freed     an export of a block that was shared before and freed in stream order, while
  *             its player has not waited for all work since
  *   known     a query about a pointer to a freed shared block
+ *   virtual   a handle of virtual memory, and its open, where CULIMBO_SHARE=all
  *   memory    how much memory is free, or can be allocated, while a freed shared
  *             block may not be released yet
  */

@@ -17,6 +17,7 @@
 enum { PLAYERS = 2, CONTEXTS = 5, BLOCKS = 6, IMPORTS = 4, STREAMS = 4, EVENTS = 6, OPS_MAX = 400 };
 enum { DEVICES = 2 };
 enum { POOLS = 2, POOL_BLOCKS = 4, POOL_IMPORTS = 3 };
+enum { V_REGIONS = 2, V_IMPORTS = 3 };
 /* Places for contexts: the devices' primary ones, two created ones, a green one of device 0. */
 enum { PRIMARY_0, PRIMARY_1, OWN_A, OWN_B, GREEN, NOWHERE };
 /* Places for streams: the legacy one, the thread's own, two created ones. */
@@ -34,6 +35,7 @@ struct settings {
 	bool trace; /* CULIMBO_TRACE */
 	bool few_events; /* CULIMBO_MAX_EVENTS */
 	bool pools;	 /* also shares pools */
+	bool virtuals;	 /* also plays virtual memory */
 };
 struct settings settings_of(uint64_t seed, bool gpu);
 
@@ -54,6 +56,8 @@ enum call {
 	DO_CTX_CREATE, DO_CTX_DESTROY, DO_CTX_SET, DO_CTX_PUSH, DO_CTX_POP, DO_CTX_GET, DO_CTX_WAIT,
 	DO_RETAIN, DO_RELEASE, DO_RESET, DO_GREEN_CREATE, DO_GREEN_DESTROY,
 	DO_POOL_NEW, DO_POOL_TAKE, DO_POOL_TRIM, DO_POOL_DESTROY, DO_POOL_ALLOC, DO_POOL_EXPORT, DO_POOL_IMPORT,
+	DO_V_RESERVE, DO_V_FREE, DO_V_MAP, DO_V_UNMAP, DO_V_FILL, DO_V_READ, DO_V_QUERY, DO_V_EXPORT, DO_V_OPEN,
+	DO_V_LOOK, DO_V_CLOSE,
 	DO_HOLD, DO_LET_GO, DO_FORK, DO_END,
 };
 
@@ -78,6 +82,8 @@ void player_begin(void);
 void player_do(const struct order *order, struct answer *answer);
 /* player_pool.c; *address: the address of the order's block or import */
 CUresult pool_call(const struct order *order, struct answer *answer, CUdeviceptr *address, CUstream stream);
+/* player_virtual.c */
+CUresult virtual_call(const struct order *order, struct answer *answer);
 /* Executes the orders that come through @fd, up to DO_END. */
 int player_serve(int fd);
 /* Ends the process; returns when the end is a return from main(). */

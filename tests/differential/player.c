@@ -519,6 +519,8 @@ void player_do(const struct order *o, struct answer *a)
 	else if (o->call <= DO_POOL_IMPORT)
 		a->result = pool_call(o, a, o->at == AT_POOL_IMPORT ? &my.pool_import[o->slot] : &my.pool_block[o->slot],
 				      my.stream[o->other % STREAMS]);
+	else if (o->call <= DO_V_CLOSE)
+		a->result = virtual_call(o, a);
 	else if (o->call != DO_FORK)
 		a->result = hold_or_let_go(o);
 	else

@@ -3,11 +3,12 @@
 #
 # Makes the same driver calls with and without culimbo; see runner.c.
 #
-#   run.sh [--gpu] [--brief] [--observe] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
+#   run.sh [--gpu] [--brief] [--observe] [--share-all] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
 #
 # Without seeds and --seconds it runs the seeds of `make check`.
 # --gpu: uses this machine's driver.
 # --observe: with CULIMBO_MODE=observe, and only the differences that doc/differences.md allows there.
+# --share-all: with CULIMBO_SHARE=all; each seed plays virtual memory.
 # --brief: ends at the first difference and does not shorten the sequence.
 # Prints TAP.  However it ends, the output says so; runner.c lists the exit statuses.
 #
@@ -20,15 +21,16 @@ for name in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$name"
 done
 usage() {
-	echo "usage: run.sh [--gpu] [--brief] [--observe] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]" >&2
+	echo "usage: run.sh [--gpu] [--brief] [--observe] [--share-all] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]" >&2
 	exit 2
 }
-gpu='' brief='' observe='' seconds='' from=''
+gpu='' brief='' observe='' share='' seconds='' from=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--gpu) gpu=1 && shift ;;
 	--brief) brief=1 && shift ;;
 	--observe) observe=1 && shift ;;
+	--share-all) share=1 && shift ;;
 	--seconds | --from)
 		case ${2-} in
 		'' | *[!0-9]*) usage ;;
@@ -63,6 +65,7 @@ trap 'rm -rf "$dir"' EXIT
 	grep -E '^\| (rule|`stamp`|`dlerror`|`export`) |^\|-' "$list" > "$dir/list"
 	list=$dir/list
 }
+[ -z "$share" ] || export CULIMBO_SHARE=all
 [ $# -gt 0 ] || [ -n "$seconds" ] || {
 	i=0
 	while [ $i -lt 500 ]; do

@@ -149,14 +149,16 @@ void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHand
 	SAY("virtual_properties %llu\n", (unsigned long long)handle);
 }
 
-void cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
+CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUresult result)
 {
 	SAY("virtual_attribute %d\n", (int)attribute);
+	return result;
 }
 
-void cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result)
 {
 	SAY("virtual_address_range\n");
+	return result;
 }
 
 void cl_virtual_peer_enabled(CUcontext peer)

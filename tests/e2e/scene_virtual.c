@@ -177,8 +177,9 @@ static void queries(void)
 {
 	enum { CONTEXT = 1, LEGACY = 10, TYPES = 14 };
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
-	uint64_t at = virtual_reserve(p, 8 * PIECE), import, block = alloc(p, PIECE), legacy, context;
+	uint64_t at = virtual_reserve(p, 8 * PIECE), import, block = alloc(p, PIECE), legacy, context, hole;
 	struct handle handle;
+	int result;
 
 	virtual_map(p, at, PIECE, 1);
 	virtual_map(p, at + 2 * PIECE, PIECE, 2);
@@ -196,6 +197,14 @@ static void queries(void)
 	ok(context && ASK(c, v_ask, import, CONTEXT)->v[0] == context, "17 its context is that of a legacy import");
 	ok(!ASK(c, v_ask, import, TYPES)->v[0] && ASK(c, v_ask, import, LEGACY)->v[0] == 1,
 	   "17 it has no handle types, and is legacy memory");
+	/* nothing is mapped there: only culimbo knows the address */
+	virtual_unmap(p, at, PIECE);
+	handle = export_block(p, at);
+	hole = open_block(c, &handle);
+	result = ASK(c, v_range, hole + 4096)->result;
+	ok(!result && c->reply.v[0] == hole && c->reply.v[1] == 4 * PIECE && c->reply.v[2] == hole && c->reply.v[3] == 4 * PIECE,
+	   "17 an import that begins with a hole is one block, too (%d)", result);
+	close_block(c, hole);
 	ASK(p, v_range, at + 3 * PIECE);
 	ok(p->reply.v[0] == at + 3 * PIECE && p->reply.v[2] == at && p->reply.v[3] == 8 * PIECE,
 	   "17 P reads what it would without the option");
@@ -369,6 +378,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-one-side", one_side, 0 },
 	{ "virtual-dead", virtual_dead, 0 },
 	{ "virtual-stopped", virtual_stopped, 0 },
+	{ "virtual-no-service", virtual_no_service, 0 },
 	{ "virtual-odd", virtual_odd, SCENE_ALONE },
 	{ "virtual-execs", virtual_execs, SCENE_ALONE },
 	{ "virtual-off", virtual_off, 0 },

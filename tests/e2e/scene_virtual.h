@@ -19,6 +19,7 @@ void virtual_curtain(struct actor *p, struct actor *c);
 /* scene_virtual_more.c */
 void virtual_dead(void);
 void virtual_stopped(void);
+void virtual_no_service(void);
 void virtual_odd(void);
 void virtual_many(void);
 void virtual_forks(void);

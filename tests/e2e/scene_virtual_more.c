@@ -6,11 +6,16 @@
 #include "scene_virtual.h"
 #include "shim/shm/layout.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The exporter ends, is killed, or stands still. */
@@ -65,6 +70,61 @@ void virtual_stopped(void)
 	ok(!result && reads(c, import, PIECE, OWN, NULL), "17 P goes on: C opens it (%d)", result);
 	leave(c);
 	leave(p);
+}
+
+/* Removes the sockets in CULIMBO_DIR.  Returns how many there were. */
+static int remove_sockets(void)
+{
+	DIR *folder = opendir(getenv("CULIMBO_DIR"));
+	struct dirent *entry;
+	struct stat st;
+	int n = 0;
+
+	while (folder && (entry = readdir(folder)))
+		if (!fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) && S_ISSOCK(st.st_mode))
+			n += !unlinkat(dirfd(folder), entry->d_name, 0);
+	if (folder)
+		closedir(folder);
+	return n;
+}
+
+/* The exporter has lost its service, and gets another; or it ends, which begins with the end of its service. */
+void virtual_no_service(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
+	const struct timespec moment = { 0, 300000000 };
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+	double start;
+	pid_t killer;
+	int result;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	if (remove_sockets() != 1)
+		break_off("P has no socket");
+	start = now_ms();
+	result = try_open(c, &handle, &import);
+	ok(result && !refused(result) && now_ms() - start < 5000,
+	   "17 P has lost its socket: the open ends with an error (%d, %.0f ms)", result, now_ms() - start);
+	handle = export_block(p, at);
+	result = try_open(c, &handle, &import);
+	ok(!result && reads(c, import, PIECE, OWN, NULL), "17 P exports it again: C opens it (%d)", result);
+	close_block(c, import);
+	if (remove_sockets() != 1)
+		break_off("P has no socket");
+	/* a moment after C has begun */
+	killer = fork();
+	if (!killer) {
+		nanosleep(&moment, NULL);
+		kill(p->pid, SIGKILL);
+		_exit(0);
+	}
+	result = try_open(c, &handle, &import);
+	ok(refused(result), "17 P has no service, and is dead a moment later: the handle is stale (%d)", result);
+	waitpid(killer, NULL, 0);
+	kill_actor(p);
+	leave(c);
 }
 
 /* A free in place of the close, and a close by an ended context. */

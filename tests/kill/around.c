@@ -88,6 +88,15 @@ static void others_come(struct world *w)
 	MUST(waitpid(dead, NULL, 0) == dead);
 }
 
+/* A name beside the file is enough: nobody connects to it. */
+static void make_socket(int dir, uint32_t file_id)
+{
+	char name[16];
+
+	cl_region_socket_name(name, file_id);
+	MUST(mknodat(dir, name, S_IFSOCK | 0600, 0) == 0);
+}
+
 static void stop_here(void)
 {
 	raise(SIGSTOP);
@@ -108,6 +117,7 @@ static void victim(struct world *w, const struct op *op)
 		publish_all(&region);
 		if (op->report_data)
 			op->report_data->prepare(&region);
+		make_socket(w->dir, region.file_id);
 		stage->file_id = region.file_id;
 	} else if (op->role != MAKER) {
 		MUST(cl_region_open(&region, w->dir, w->file_id, NULL) == 0);
@@ -192,6 +202,7 @@ pid_t begin(struct world *w, const struct op *op)
 			cl_identity_self(&w->self);
 			MUST(cl_region_create(&w->region, w->dir, &w->self) == 0);
 			publish_all(&w->region);
+			make_socket(w->dir, w->region.file_id);
 			stage->file_id = w->region.file_id;
 			_exit(0);
 		}

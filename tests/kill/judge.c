@@ -246,6 +246,9 @@ static const char *collect(const struct world *w, struct cl_region *region)
 		if (cl_record_hold(region, SLOT_A, record, 0, handle) != -ESTALE)
 			return say("a stale handle opens", record);
 	}
+	/* unmapped while it was held: the exporter learns of the last close, and makes the record free */
+	if (cl_life_state(cl_record_life(region, R_OPENED)) == CL_ORPHANED && !ready[R_OPENED])
+		return say("an orphaned record that no process holds was not made ready", R_OPENED);
 	return NULL;
 }
 
@@ -308,7 +311,7 @@ static const char *export(const struct world *w, int dir)
 const char *judge(struct world *w, struct cl_region *region, int dir)
 {
 	const char *wrong = NULL;
-	char name[16], unfinished[16];
+	char name[16], unfinished[16], socket[16];
 
 	if (region) {
 		if (w->role == IMPORTER || w->role == EXPORTER) {
@@ -328,6 +331,9 @@ const char *judge(struct world *w, struct cl_region *region, int dir)
 		snprintf(unfinished, sizeof unfinished, "new-%06x", region->file_id);
 		if (!wrong && (faccessat(dir, name, F_OK, 0) == 0 || faccessat(dir, unfinished, F_OK, 0) == 0))
 			wrong = "a removed file is still there";
+		cl_region_socket_name(socket, region->file_id);
+		if (!wrong && faccessat(dir, socket, F_OK, 0) == 0)
+			wrong = "the socket of a removed file is still there";
 	}
 	if (!wrong && w->role != IMPORTER)
 		wrong = export(w, dir);

@@ -109,6 +109,8 @@ static const char *judge_now(struct world *w, bool *judged, bool *changed)
 			return NULL;
 	}
 	*changed = has_changed(w, r);
+	if (has_lost_its_file(w))
+		return "a file goes before its socket";
 	if (*changed || all) {
 		*judged = true;
 		wrong = has_name(w) ? judge_copy(w, r) : judge(w, NULL, w->copies_dir);

@@ -27,6 +27,8 @@
 void forget_what_was_seen(void);
 extern bool lives[1 + CL_SLOTS];
 bool has_name(const struct world *w);
+/* True when the file has gone, and its socket has not: the socket may be a later exporter's with that id. */
+bool has_lost_its_file(const struct world *w);
 bool has_changed(const struct world *w, const struct cl_region *region);
 uint64_t sum_of_the_rest(const struct world *w, const struct cl_region *region);
 const char *look_at_memory(const struct world *w, const struct cl_region *region);

@@ -175,6 +175,12 @@ static void run_close_exported(struct world *w, struct cl_region *r)
 {
 	cl_record_unhold(r, SLOT_VICTIM, R_OPENED);
 }
+/* Virtual memory that its exporter unmaps under the importer, which then closes it. */
+static void run_close_unmapped(struct world *w, struct cl_region *r)
+{
+	cl_record_orphan(r, R_OPENED);
+	cl_record_unhold(r, SLOT_VICTIM, R_OPENED);
+}
 static void run_leave(struct world *w, struct cl_region *r)
 {
 	cl_record_clear_slot(r, SLOT_VICTIM, NULL, NULL);
@@ -453,6 +459,7 @@ const struct op ops[] = {
 	{ "close of the last", IMPORTER, run_close_last, R_LAST, false, 0, NULL },
 	{ "close of one of two", IMPORTER, run_close_one, R_BOTH, false, 0, NULL },
 	{ "close of an exported one", IMPORTER, run_close_exported, R_OPENED, false, 0, NULL },
+	{ "close of what was unmapped", IMPORTER, run_close_unmapped, R_OPENED, false, 0, NULL },
 	{ "leave", IMPORTER, run_leave, R_BOTH, false, 0, NULL },
 	{ "reap by an importer", IMPORTER, run_reap, R_DEAD, true, 0, NULL },
 	{ "leave a file of 4,096 records", IMPORTER, run_leave, R_LAST, false, 8, NULL },

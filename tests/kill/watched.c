@@ -80,6 +80,14 @@ bool has_name(const struct world *w)
 	return faccessat(w->dir, name, F_OK, 0) == 0 || faccessat(w->dir, unfinished, F_OK, 0) == 0;
 }
 
+bool has_lost_its_file(const struct world *w)
+{
+	char socket[16];
+
+	cl_region_socket_name(socket, w->file_id);
+	return w->file_id && !has_name(w) && faccessat(w->dir, socket, F_OK, 0) == 0;
+}
+
 /* True when the file or its name has changed since the last call. */
 bool has_changed(const struct world *w, const struct cl_region *region)
 {

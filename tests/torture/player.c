@@ -121,6 +121,8 @@ static void do_fork(void)
 			COUNT(errors);
 		if (imports[0].address && !cu.cuIpcCloseMemHandle(imports[0].address))
 			COUNT(errors);
+		if (!virtual_in_child())
+			COUNT(errors);
 		_exit(0);
 	case 2:
 		raise(SIGKILL);
@@ -240,11 +242,11 @@ static const struct {
 } deeds[] = {
 	{ DEED_fork, 4, 4, do_fork },	    { DEED_exec, 2, 2, do_exec },
 	{ DEED_end, 3, 3, do_end },	    { DEED_pressure, 6, 0, do_pressure },
-	{ DEED_make, 285, 0, do_make },	    { DEED_tell, 150, 0, do_tell },
-	{ DEED_free, 150, 0, do_free },	    { DEED_open_own, 60, 0, do_open_own },
-	{ DEED_pool, 8, 0, do_pool },
-	{ DEED_event, 40, 0, do_event },    { DEED_noise, 100, 0, do_noise },
-	{ DEED_hear, 60, 551, do_hear },    { DEED_read, 80, 240, do_read },
+	{ DEED_make, 225, 0, do_make },	    { DEED_tell, 130, 0, do_tell },
+	{ DEED_free, 130, 0, do_free },	    { DEED_open_own, 50, 0, do_open_own },
+	{ DEED_pool, 8, 0, do_pool },	    { DEED_virtual, 130, 60, do_virtual },
+	{ DEED_event, 40, 0, do_event },    { DEED_noise, 70, 0, do_noise },
+	{ DEED_hear, 60, 491, do_hear },    { DEED_read, 80, 240, do_read },
 	{ DEED_close, 60, 200, do_close },
 };
 
@@ -283,6 +285,7 @@ static void do_finish(void)
 			SURE(cu.cuEventDestroy_v2(open_events[i]));
 	}
 	end_pools();
+	end_virtual();
 	SURE(cu.cuStreamSynchronize(stream));
 }
 
@@ -331,6 +334,8 @@ int torture_play(void *shared, uint32_t place, char **argv)
 	seed = torture_seed(table->seed, (uint64_t)here << 32 | my_life);
 	for (int i = 0; i < BLOCKS; i++)
 		atomic_store(&me->alive[i], 0);
+	for (int i = 0; i < REGIONS * REGION_SLOTS; i++)
+		atomic_store(&me->mapped[i / REGION_SLOTS][i % REGION_SLOTS], 0);
 	atomic_store(&me->doing, DEED_begin);
 	if (!do_begin(&drivers_own))
 		return drivers_own ? 0 : 3;

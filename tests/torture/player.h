@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared by the parts of a process under torture: player.c, player_memory.c for blocks and imports,
- * player_pool.c for pools.
+ * player_pool.c for pools, player_virtual.c for virtual memory.
  */
 #ifndef CL_TEST_PLAYER_H
 #define CL_TEST_PLAYER_H
@@ -90,5 +90,12 @@ void pool_arrived(const struct gift *gift, int fd);
 /* Returns false when this process does not know the pool. */
 bool pool_import(const struct gift *gift, CUdeviceptr *address, CUresult *result);
 void pool_free_import(const struct import *import);
+
+/* player_virtual.c */
+void do_virtual(void);
+void virtual_open(const struct gift *gift);
+/* In a forked child: returns true if it cannot unmap what its parent has. */
+bool virtual_in_child(void);
+void end_virtual(void);
 
 #endif

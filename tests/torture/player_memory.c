@@ -499,6 +499,8 @@ static void open_gift(const struct gift *gift)
 {
 	if (gift->kind == GIFT_EVENT)
 		open_event(gift);
+	else if (gift->kind == GIFT_VIRTUAL)
+		virtual_open(gift);
 	else
 		open_memory(gift);
 }

@@ -279,6 +279,8 @@ static void judge(double seconds, struct memory before)
 	       (unsigned long long)table->context_ends, (unsigned long long)table->forks,
 	       (unsigned long long)table->kills, (unsigned long long)table->foreign,
 	       (unsigned long long)table->errors, (unsigned long long)in_limbo, left);
+	ok(table->virtual_opens, "virtual memory was shared: %llu blocks, opened %llu times",
+	   (unsigned long long)table->virtual_blocks, (unsigned long long)table->virtual_opens);
 	ok(table->foreign == 0 && table->reads, "1 no foreign byte in %llu reads of %llu opens",
 	   (unsigned long long)table->reads, (unsigned long long)table->opens);
 	ok(table->opens && table->refused_alive == 0,

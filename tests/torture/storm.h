@@ -43,6 +43,8 @@ enum {
 	X(foreign)	 /* which met a word that is not the block's: must be none */              \
 	X(pool_blocks)	 /* of a pool, exported by pointer */                                      \
 	X(pool_imports)	 /* of which */                                                            \
+	X(virtual_blocks) /* of virtual memory */                                                  \
+	X(virtual_opens)                                                                           \
 	X(handed)	 /* from one thread to another */                                          \
 	X(own)		 /* blocks that a thread of an importer exported, opened and freed */      \
 	X(events)	 /* opened */                                                              \
@@ -52,6 +54,9 @@ enum {
 	X(kills)                                                                                   \
 	X(leaves)	 /* importers that closed all and ended, and another came */               \
 	X(errors)	 /* answers that bare would not give: must be none */
+
+/* Of a block.  OF_POOL: its handle is a pool pointer's export data. */
+enum kind { OF_MEMORY, OF_POOL, OF_VIRTUAL };
 
 enum phase { PHASE_PLAY, PHASE_FINISH, PHASE_LEAVE };
 enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
@@ -63,7 +68,7 @@ enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
  */
 struct slot {
 	_Atomic uint64_t seq, token;
-	_Atomic uint64_t of_pool; /* the handle is a pool pointer's export data */
+	_Atomic uint64_t kind; /* enum kind */
 	_Atomic uint64_t memory[HANDLE_WORDS], event[HANDLE_WORDS];
 };
 
@@ -104,5 +109,11 @@ CUresult pool_alloc(CUdeviceptr *address);
 CUresult pool_export(CUipcMemHandle *handle, CUdeviceptr address);
 /* Returns false when the exporter's pool cannot be imported any more. */
 bool pool_import(CUdeviceptr *address, const CUipcMemHandle *handle, uint32_t place, uint32_t life, CUresult *result);
+
+/* storm_virtual.c; likewise */
+bool virtual_is_shared(void);
+CUresult virtual_alloc(CUdeviceptr *address, CUdevice device);
+CUresult virtual_free(CUdeviceptr address);
+CUresult virtual_close(CUdeviceptr address); /* of an import; it has a name of its own in complaints */
 
 #endif

@@ -118,13 +118,13 @@ static void load_words(void *to, _Atomic uint64_t *from)
 }
 
 /* @memory NULL: withdraws the handle. */
-static void publish(struct slot *slot, uint64_t token, bool of_pool, const CUipcMemHandle *memory,
+static void publish(struct slot *slot, uint64_t token, enum kind kind, const CUipcMemHandle *memory,
 		    const CUipcEventHandle *event)
 {
 	atomic_fetch_add(&slot->seq, 1);
 	atomic_store_explicit(&slot->token, token, memory_order_release);
 	if (memory) {
-		atomic_store_explicit(&slot->of_pool, of_pool, memory_order_release);
+		atomic_store_explicit(&slot->kind, kind, memory_order_release);
 		store_words(slot->memory, memory);
 		store_words(slot->event, event);
 	}
@@ -138,14 +138,14 @@ void withdraw(struct slot *slot, uint32_t die)
 		atomic_store_explicit(&slot->token, 0, memory_order_release);
 		atomic_fetch_add(&slot->seq, 1);
 	} else if (die) {
-		publish(slot, 0, false, NULL, NULL);
+		publish(slot, 0, OF_MEMORY, NULL, NULL);
 	}
 }
 
 struct block {
 	CUdeviceptr address; /* 0: none */
 	CUevent event;
-	bool of_pool;
+	enum kind kind;
 	CUipcMemHandle handle;
 };
 static struct block blocks[SLOTS];
@@ -154,8 +154,10 @@ static void block_free(int k)
 {
 	struct block *block = &blocks[k];
 
-	publish(&me->slot[k], 0, false, NULL, NULL);
-	if (dice(4))
+	publish(&me->slot[k], 0, OF_MEMORY, NULL, NULL);
+	if (block->kind == OF_VIRTUAL)
+		SURE(virtual_free(block->address));
+	else if (dice(4))
 		SURE(cu.cuMemFree_v2(block->address));
 	else
 		SURE(cu.cuMemFreeAsync(block->address, NULL));
@@ -166,8 +168,16 @@ static void block_free(int k)
 
 static bool block_export(const struct block *block, CUipcMemHandle *handle)
 {
-	return block->of_pool ? SURE(pool_export(handle, block->address)) :
+	return block->kind == OF_POOL ? SURE(pool_export(handle, block->address)) :
 				SURE(cu.cuIpcGetMemHandle(handle, block->address));
+}
+
+static bool block_alloc(struct block *block)
+{
+	if (block->kind == OF_MEMORY)
+		return SURE(cu.cuMemAlloc_v2(&block->address, BYTES));
+	return block->kind == OF_POOL ? SURE(pool_alloc(&block->address)) :
+					SURE(virtual_alloc(&block->address, (CUdevice)(here % DEVICES)));
 }
 
 static void block_make(int k, uint64_t token)
@@ -175,8 +185,8 @@ static void block_make(int k, uint64_t token)
 	struct block *block = &blocks[k];
 	CUipcEventHandle event;
 
-	block->of_pool = dice(3) == 0;
-	if (block->of_pool ? !SURE(pool_alloc(&block->address)) : !SURE(cu.cuMemAlloc_v2(&block->address, BYTES))) {
+	block->kind = dice(3) == 0 ? OF_POOL : virtual_is_shared() && dice(4) == 0 ? OF_VIRTUAL : OF_MEMORY;
+	if (!block_alloc(block)) {
 		block->address = 0;
 		return;
 	}
@@ -184,10 +194,12 @@ static void block_make(int k, uint64_t token)
 	if (SURE(cu.cuEventCreate(&block->event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)) &&
 	    block_export(block, &block->handle) &&
 	    SURE(cu.cuIpcGetEventHandle(&event, block->event))) {
-		publish(&me->slot[k], token, block->of_pool, &block->handle, &event);
+		publish(&me->slot[k], token, block->kind, &block->handle, &event);
 		COUNT(exports);
-		if (block->of_pool)
+		if (block->kind == OF_POOL)
 			COUNT(pool_blocks);
+		if (block->kind == OF_VIRTUAL)
+			COUNT(virtual_blocks);
 	}
 }
 
@@ -253,7 +265,7 @@ static int play_exporter(uint32_t life)
 struct import {
 	CUdeviceptr address; /* 0: none */
 	CUevent event;
-	bool of_pool;
+	enum kind kind;
 	uint64_t token;
 };
 
@@ -288,7 +300,9 @@ static void import_close(struct import *import)
 	read_all(import, "before a close");
 	if (import->event)
 		SURE(cu.cuEventDestroy_v2(import->event));
-	if (!import->of_pool)
+	if (import->kind == OF_VIRTUAL)
+		SURE(virtual_close(import->address));
+	else if (import->kind == OF_MEMORY)
 		SURE(cu.cuIpcCloseMemHandle(import->address));
 	else if (dice(2))
 		SURE(cu.cuMemFree_v2(import->address));
@@ -309,7 +323,7 @@ static void import_open(struct import *import)
 	struct place *from = &table->place[dice(EXPORTERS)];
 	struct slot *slot = &from->slot[dice(SLOTS)];
 	uint64_t seq = atomic_load(&slot->seq), token = atomic_load(&slot->token);
-	bool of_pool = atomic_load(&slot->of_pool);
+	enum kind kind = (enum kind)atomic_load(&slot->kind);
 	CUipcMemHandle memory;
 	CUipcEventHandle event;
 	bool before, after;
@@ -320,7 +334,7 @@ static void import_open(struct import *import)
 	if (seq % 2 || !token || atomic_load(&slot->seq) != seq)
 		return;
 	before = published(from, slot, seq, token);
-	if (!of_pool)
+	if (kind != OF_POOL)
 		result = CALL(cu.cuIpcOpenMemHandle_v2(&import->address, memory,
 						       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	else if (!CALL(pool_import(&import->address, &memory, (uint32_t)(from - table->place),
@@ -331,7 +345,7 @@ static void import_open(struct import *import)
 		import->address = 0;
 		if (after) {
 			COUNT(refused_alive);
-			complain(of_pool ? "cuMemPoolImportPointer of a published block" :
+			complain(kind == OF_POOL ? "cuMemPoolImportPointer of a published block" :
 					   "cuIpcOpenMemHandle of a published block", result);
 		} else {
 			COUNT(refused);
@@ -341,10 +355,12 @@ static void import_open(struct import *import)
 	COUNT(opens);
 	if (!after)
 		COUNT(opens_freed);
-	if (of_pool)
+	if (kind == OF_POOL)
 		COUNT(pool_imports);
+	if (kind == OF_VIRTUAL)
+		COUNT(virtual_opens);
 	import->token = token;
-	import->of_pool = of_pool;
+	import->kind = kind;
 	import->event = NULL;
 	read_all(import, after ? "just opened" : "just opened, withdrawn meanwhile");
 	if (dice(2))
@@ -393,10 +409,31 @@ static void share_own(void)
 	COUNT(own);
 }
 
+/* The same with virtual memory, which is at its own address and can be unmapped while it is open. */
+static void share_own_virtual(CUdevice device)
+{
+	bool early = dice(2);
+	CUdeviceptr address, itself;
+	CUipcMemHandle handle;
+
+	if (!SURE(virtual_alloc(&address, device)))
+		return;
+	if (SURE(cu.cuIpcGetMemHandle(&handle, address)) &&
+	    SURE(cu.cuIpcOpenMemHandle_v2(&itself, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))) {
+		if (itself != address)
+			complain("its own virtual memory at another address", 0);
+		/* the unmap ends it, too */
+		if (!early)
+			SURE(cu.cuIpcCloseMemHandle(itself));
+	}
+	SURE(virtual_free(address));
+	COUNT(own);
+}
+
 /* The same with a pool block, which the driver maps at another address. */
 static void share_own_pool(void)
 {
-	struct import import = { .of_pool = true };
+	struct import import = { .kind = OF_POOL };
 	CUresult result = CUDA_SUCCESS;
 	CUipcMemHandle handle;
 	CUdeviceptr address;
@@ -481,7 +518,7 @@ static void forget_of_context(struct import *kept)
 {
 	for (int i = 0; i < KEPT; i++) {
 		kept[i].event = NULL;
-		if (!kept[i].of_pool)
+		if (kept[i].kind != OF_POOL)
 			kept[i] = (struct import){ .address = 0 };
 	}
 }
@@ -512,6 +549,8 @@ static void *import_thread(void *arg)
 			share_own();
 		if (dice(16) == 0)
 			share_own_pool();
+		if (virtual_is_shared() && dice(16) == 0)
+			share_own_virtual(thread == RESETS ? 1 : 0);
 		if ((owns_context(thread) || thread == RESETS) && dice(40) == 0) {
 			forget_of_context(kept);
 			if (!context_anew(thread, &context))

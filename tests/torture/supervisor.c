@@ -141,6 +141,8 @@ pid_t start(const char *name, const char *role, int fd, unsigned int number, boo
 		setenv("TEST_DOOR", number % 2 ? "getproc" : "dlsym", 1);
 		if (number % 4 == 3)
 			setenv("CULIMBO_COLLECTOR", "inline", 1);
+		if (number % 3)
+			setenv("CULIMBO_SHARE", "all", 1);
 		execv(argv[0], (char **)(uintptr_t)argv);
 		fprintf(stderr, "%s: ERROR: %s: %s\n", program_invocation_short_name, argv[0],
 			strerror(errno));

@@ -40,7 +40,8 @@ void nap_ms(unsigned int ms);
 
 /*
  * Starts `SELF ROLE FD NUMBER`, with its output in NAME.out and NAME.err of the folder; @bare: without the
- * library.  @number decides its door to the driver and its kind of collector.  It is killed when this
+ * library.  @number decides its door to the driver, its kind of collector, and
+ * whether it shares all (CULIMBO_SHARE).  It is killed when this
  * process ends.
  */
 pid_t start(const char *name, const char *role, int fd, unsigned int number, bool bare);

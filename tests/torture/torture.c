@@ -398,6 +398,14 @@ static void judge(double seconds, struct memory before)
 	   left_by_killed);
 	ok(reclaimed > 0, "3 holds of dead processes were taken back (at least %llu)",
 	   (unsigned long long)reclaimed);
+	if (table->virtuals)
+		ok(table->virtual_opens && table->virtual_several && table->virtual_old && table->virtual_refused &&
+			   table->virtual_bare,
+		   "virtual memory was shared: %llu handles opened, %llu of several pages; %llu pages read that had been "
+		   "unmapped, %llu handles refused, %llu made by nobody without the option",
+		   (unsigned long long)table->virtual_opens, (unsigned long long)table->virtual_several,
+		   (unsigned long long)table->virtual_old, (unsigned long long)table->virtual_refused,
+		   (unsigned long long)table->virtual_bare);
 	if (table->pools)
 		ok(table->pool_imports && table->pool_copies && table->pools_ended,
 		   "pools were used: %llu blocks imported, %llu copied just before their free, %llu pools destroyed",
@@ -433,6 +441,7 @@ static enum pools pools_asked(void)
 
 static int supervise(bool gpu, bool control, double seconds)
 {
+	const char *no_virtual = getenv("TORTURE_VIRTUAL");
 	struct memory before;
 
 	table = supervisor_begin(gpu, sizeof(*table), &table_fd);
@@ -440,6 +449,7 @@ static int supervise(bool gpu, bool control, double seconds)
 	table->gpu = gpu;
 	table->control = control;
 	table->pools = pools_asked();
+	table->virtuals = !control && (!no_virtual || strcmp(no_virtual, "0"));
 	table->grace_ns = 500 * MS;
 	table->big_bytes = (uint64_t)(gpu ? 64 : 8) << 20;
 	seed = torture_seed(table->seed, UINT64_MAX);

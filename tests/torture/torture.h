@@ -20,6 +20,8 @@
 #define IMPORTERS 24
 #define PLACES (EXPORTERS + IMPORTERS)
 #define BLOCKS 24 /* the most live blocks of an exporter */
+#define REGIONS 3 /* the most reservations of an exporter */
+#define REGION_SLOTS 8 /* pages of a reservation; a power of 2 */
 
 /* X(counter): the last line prints some, comments the others. */
 #define COUNTERS(X)                                                                                \
@@ -39,6 +41,13 @@
 	X(pool_imports)                                                                            \
 	X(pool_copies)	/* read in a stream, in front of the import's free there */                \
 	X(pools_ended)                                                                             \
+	X(virtual_exports) /* handles of virtual memory */                                         \
+	X(virtual_bare)	 /* of which refused, where the option is not set */                       \
+	X(virtual_unmaps)                                                                          \
+	X(virtual_opens)                                                                           \
+	X(virtual_several) /* of which with more than one page */                                  \
+	X(virtual_refused)                                                                         \
+	X(virtual_old)	 /* pages read that their exporter had unmapped */                         \
 	X(no_memory)	 /* allocations that failed, all callbacks notwithstanding */              \
 	X(pressures)                                                                               \
 	X(events)	 /* opened */                                                              \
@@ -62,6 +71,7 @@
 	X(free)                                                                                    \
 	X(open_own)                                                                                \
 	X(pool)                                                                                    \
+	X(virtual)                                                                                 \
 	X(event)                                                                                   \
 	X(noise)                                                                                   \
 	X(hear)                                                                                    \
@@ -86,13 +96,13 @@ enum phase { PHASE_GATHER, PHASE_PLAY, PHASE_FINISH, PHASE_DRAIN, PHASE_LEAVE };
 enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
 
 /* A place in the player's files. */
-enum player_file { PLAYER, PLAYER_MEMORY, PLAYER_POOL };
+enum player_file { PLAYER, PLAYER_MEMORY, PLAYER_POOL, PLAYER_VIRTUAL };
 #define PLAYER_LINE(file, line) ((uint32_t)(file) << 16 | (line))
 static inline const char *player_file(uint32_t line)
 {
-	static const char *const names[] = { "player.c", "player_memory.c", "player_pool.c" };
+	static const char *const names[] = { "player.c", "player_memory.c", "player_pool.c", "player_virtual.c" };
 
-	return names[line >> 16 <= PLAYER_POOL ? line >> 16 : PLAYER];
+	return names[line >> 16 <= PLAYER_VIRTUAL ? line >> 16 : PLAYER];
 }
 
 struct place {
@@ -104,6 +114,8 @@ struct place {
 	_Atomic uint64_t beat;		/* number of deeds */
 	_Atomic uint64_t serial;	/* of the last block made here */
 	_Atomic uint64_t alive[BLOCKS]; /* serials of the blocks that are not freed yet */
+	_Atomic uint64_t regions;	/* reservations made here */
+	_Atomic uint64_t mapped[REGIONS][REGION_SLOTS]; /* what is mapped at each page; 0: nothing */
 	int inbox[2];			/* descriptors: this process reads the first, others write to the second */
 };
 
@@ -113,7 +125,7 @@ enum pools { POOLS_NONE, POOLS_KEPT, POOLS_BOTH, POOLS_MOST };
 struct table {
 	uint64_t seed, grace_ns;
 	uint64_t big_bytes; /* size of the biggest block */
-	bool control, gpu;
+	bool control, gpu, virtuals;
 	enum pools pools;
 	_Atomic uint32_t phase;
 #define X(name) _Atomic uint64_t name;
@@ -123,12 +135,14 @@ struct table {
 };
 
 /* Sent by an exporter to any process, or by an importer to another. */
-enum gift_kind { GIFT_MEMORY, GIFT_EVENT, GIFT_POOL };
+enum gift_kind { GIFT_MEMORY, GIFT_EVENT, GIFT_POOL, GIFT_VIRTUAL };
 struct gift {
 	unsigned char handle[64];
 	uint64_t serial, bytes;
 	uint64_t pool; /* GIFT_POOL: which pool of that life */
+	uint64_t mappings; /* GIFT_VIRTUAL: how often that memory had been mapped */
 	uint32_t kind, place, life, block;
+	uint32_t slot; /* GIFT_VIRTUAL: the page to which the handle opens; .block is the reservation */
 };
 
 /*

@@ -14,6 +14,7 @@
 #   TORTURE_POOLS    which pools exporters share by pointer.  0: none; kept: those that keep freed memory;
 #                    both (the default): also some that return it to the driver; most: every block is
 #                    of a pool, half of them of one that returns its memory
+#   TORTURE_VIRTUAL  0: no virtual memory that is shared by legacy handles
 #   TORTURE_KEEP     not empty: keep the folder and print its path
 set -u
 

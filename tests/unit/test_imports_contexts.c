@@ -39,6 +39,30 @@ IN_A_CHILD(what_is_opened_at_a_contexts_address_does_not_go_with_it)
 	finish();
 }
 
+/* Two contexts have one address open: a close is of the current one's, and the other's goes with its context. */
+IN_A_CHILD(a_close_is_of_the_current_contexts_open)
+{
+	CUdeviceptr p, q;
+
+	start();
+	for (int ends_a = 0; ends_a <= 1; ends_a++) {
+		CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+		fake_stack[fake_depth] = CONTEXT_B;
+		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
+		CHECK_EQUAL(p, q);
+		CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+		fake_stack[fake_depth] = CONTEXT_A;
+		context_ends(ends_a ? NULL : CONTEXT_B, ends_a ? 0 : -1);
+		context_ended(ends_a ? NULL : CONTEXT_B, ends_a ? 0 : -1, true);
+		/* A's open is still there, or has gone with A */
+		CHECK_EQUAL(cl_record_held(peer(), other.record), !ends_a);
+		if (!ends_a)
+			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		CHECK(!cl_record_held(peer(), other.record));
+	}
+	finish();
+}
+
 /* A is the primary context of device 0: such an end names only the device */
 IN_A_CHILD(what_is_open_in_a_primary_context_goes_with_it)
 {
@@ -147,6 +171,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
+		cmocka_unit_test(a_close_is_of_the_current_contexts_open),
 		cmocka_unit_test(what_is_open_in_a_primary_context_goes_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),
 		cmocka_unit_test(what_is_made_where_an_ended_context_was_is_not_opened),

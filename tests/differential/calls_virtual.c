@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Virtual memory.  Players reserve addresses, map pages there, read, query, unmap and free them, and ask for
+ * legacy handles, by pointers to the beginning of the reservation, of a page, and into one.  Without
+ * CULIMBO_SHARE=all nothing differs.
+ *
+ * With it these differ: such a handle, and what opens it (rule virtual); and the amount of free memory, since
+ * importers keep pages that their exporter has unmapped.  Without culimbo there is no handle, and sixty-four
+ * zero bytes are opened in its place.  Under culimbo each open is checked, and what is open is looked at now
+ * and then; these calls have no lines, since nothing corresponds to them without culimbo.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/differential/calls.h"
+#include "tests/differential/stage.h"
+
+enum { NONE = -1, V_PAGES = 4, V_HANDLES = 6 };
+
+struct page_life {
+	bool alive, filled;
+	uint8_t player, value;
+};
+static struct page_life page_life[LIVES];
+static int page_lives;
+
+static struct {
+	struct {
+		bool reserved;
+		int page[V_PAGES]; /* what is mapped there, or NONE */
+	} region[V_REGIONS];
+	struct {
+		bool open;
+		uint8_t ctx, player;
+		int page[V_PAGES]; /* what is looked at, from the handle's page on */
+	} import[V_IMPORTS];
+} has[PLAYERS];
+
+static struct {
+	int life; /* what it names; NONE: no handle */
+	uint8_t player, region, page; /* the page that it opens to */
+	uint8_t bytes[64];
+} handle[V_HANDLES];
+
+static bool shares_all(void)
+{
+	const char *share = getenv("CULIMBO_SHARE");
+
+	return share && !strcmp(share, "all");
+}
+
+static bool some_were_opened;
+
+bool virtual_may_take_memory(void)
+{
+	return some_were_opened;
+}
+
+void virtual_begin(unsigned int p)
+{
+	memset(&has[p], 0, sizeof has[p]);
+	for (unsigned int i = 0; i < V_HANDLES && !page_lives; i++)
+		handle[i].life = NONE;
+}
+
+void virtual_player_ended(unsigned int p)
+{
+	for (int l = 0; l < page_lives; l++)
+		page_life[l].alive &= page_life[l].player != p;
+}
+
+void virtual_context_ended(uint8_t ctx)
+{
+	for (unsigned int i = 0; i < V_IMPORTS; i++)
+		if (has[op.player].import[i].ctx == ctx)
+			has[op.player].import[i].open = false;
+}
+
+/* True if memory of device 0 can be read and written now, and nothing has to wait. */
+static bool can_work(void)
+{
+	return context_alive(me(), current()) && device_of(current()) == 0 && !me()->busy && !captures(me());
+}
+
+/* ---------------------------------------------------------------- one's own memory */
+static void reserve(unsigned int slot)
+{
+	struct order o = { .call = DO_V_RESERVE, .slot = (uint8_t)slot, .bytes = V_PAGES * PAGE };
+	struct answer a = tell(op.player, &o);
+
+	with("region %u", slot);
+	print("cuMemAddressReserve", &a, NULL);
+	if (a.result)
+		return;
+	me()->taken++;
+	has[op.player].region[slot].reserved = true;
+	for (unsigned int i = 0; i < V_PAGES; i++)
+		has[op.player].region[slot].page[i] = NONE;
+}
+
+static void map(unsigned int slot, unsigned int page)
+{
+	struct order o = { .call = DO_V_MAP, .slot = (uint8_t)slot, .offset = page * PAGE, .flags = op.c % 3 == 0 };
+	struct answer a = tell(op.player, &o);
+	struct page_life *l;
+
+	with("region %u, page %u, types %u", slot, page, o.flags);
+	print("cuMemCreate and cuMemMap", &a, NULL);
+	if (a.result)
+		return;
+	has[op.player].region[slot].page[page] = page_lives;
+	l = &page_life[page_lives];
+	*l = (struct page_life){ .alive = true, .player = op.player, .value = (uint8_t)(1 + page_lives % 250) };
+	page_lives++;
+	if (!can_work())
+		return;
+	o = (struct order){ .call = DO_V_FILL, .slot = (uint8_t)slot, .offset = page * PAGE, .flags = l->value };
+	a = tell(op.player, &o);
+	with("region %u, page %u, value %u", slot, page, l->value);
+	print("cuMemsetD8", &a, NULL);
+	l->filled = !a.result;
+}
+
+/* Of one page, or of several, with holes or without. */
+static void unmap(unsigned int slot, unsigned int page)
+{
+	unsigned int n = op.d % 3 ? 1 : 1 + op.c % (V_PAGES - page);
+	struct order o = { .call = DO_V_UNMAP, .slot = (uint8_t)slot, .offset = page * PAGE, .bytes = n * PAGE };
+	struct answer a = tell(op.player, &o);
+
+	with("region %u, page %u, %u pages", slot, page, n);
+	print("cuMemUnmap", &a, NULL);
+	for (; !a.result && n; n--, page++) {
+		int *l = &has[op.player].region[slot].page[page];
+
+		if (*l >= 0)
+			page_life[*l].alive = false;
+		*l = NONE;
+	}
+}
+
+static void play_region(void)
+{
+	unsigned int slot = op.a % V_REGIONS, page = op.b % V_PAGES;
+	struct order o = { .call = DO_V_FREE, .slot = (uint8_t)slot, .bytes = V_PAGES * PAGE };
+	struct answer a;
+
+	if (me()->busy)
+		return;
+	if (!has[op.player].region[slot].reserved) {
+		reserve(slot);
+	} else if (op.d % 16 == 0) {
+		/* also with something mapped there: the driver refuses */
+		a = tell(op.player, &o);
+		with("region %u", slot);
+		print("cuMemAddressFree", &a, NULL);
+		has[op.player].region[slot].reserved = a.result != CUDA_SUCCESS;
+	} else if (has[op.player].region[slot].page[page] == NONE && op.d % 8) {
+		map(slot, page);
+	} else {
+		unmap(slot, page);
+	}
+}
+
+static void play_look_at_own(void)
+{
+	unsigned int slot = op.a % V_REGIONS, page = op.b % V_PAGES;
+	bool reads = op.c % 2;
+	struct order o = { .call = reads ? DO_V_READ : DO_V_QUERY, .slot = (uint8_t)slot,
+			   .offset = page * PAGE + (reads ? 0 : op.d % 2 * 512) };
+	char expected[16];
+	struct answer a;
+	int l;
+
+	if (!has[op.player].region[slot].reserved)
+		return;
+	l = has[op.player].region[slot].page[page];
+	if (reads && (l < 0 || !page_life[l].filled || !can_work()))
+		return;
+	a = tell(op.player, &o);
+	if (reads) {
+		snprintf(expected, sizeof(expected), "bytes=%u", page_life[l].value);
+		promised(a.result || !strcmp(a.text, expected), "foreign bytes");
+	}
+	with("region %u, page %u%s", slot, page, o.offset % PAGE ? " + 512" : "");
+	print(reads ? "cuMemcpyDtoH" : "cuMemGetAddressRange", &a, NULL);
+}
+
+static void play_handle(void)
+{
+	unsigned int slot = op.a % V_REGIONS, page = op.b % 3 ? op.b / 3 % V_PAGES : 0, to = op.c % V_HANDLES, first = page;
+	struct order o = { .call = DO_V_EXPORT, .slot = (uint8_t)slot,
+			   .offset = page * PAGE + (op.d % 3 == 0 ? 4096 : 0) };
+	const int *mapped = has[op.player].region[slot].page;
+	bool good, begins = !o.offset;
+	struct answer a;
+
+	if (!has[op.player].region[slot].reserved)
+		return;
+	/* the beginning of the reservation: of the first page that is mapped */
+	while (begins && first + 1 < V_PAGES && mapped[first] < 0)
+		first++;
+	good = shares_all() && mapped[first] >= 0 && context_alive(me(), current());
+	a = tell(op.player, &o);
+	promised(!good || !a.result, "virtual memory has no handle");
+	promised(mapped[first] >= 0 || a.result, "nothing is mapped there, and it has a handle");
+	with("region %u, page %u%s, handle %u", slot, page, o.offset % PAGE ? " + 4096" : "", to);
+	print("cuIpcGetMemHandle", &a, good ? "virtual" : NULL);
+	if (!good)
+		return;
+	handle[to].life = mapped[first];
+	handle[to].player = op.player;
+	handle[to].region = (uint8_t)slot;
+	handle[to].page = (uint8_t)page;
+	memcpy(handle[to].bytes, a.handle, sizeof(handle[to].bytes));
+}
+
+/* --------------------------------------------------------------------- imports */
+/* Looks at what @slot has open.  The next line says what is wrong. */
+static void look(unsigned int slot)
+{
+	for (unsigned int i = 0; i < V_PAGES; i++) {
+		struct order o = { .call = DO_V_LOOK, .slot = (uint8_t)slot, .offset = i * PAGE };
+		int l = has[op.player].import[slot].page[i];
+		char expected[16];
+		struct answer a;
+
+		if (l < 0 || !page_life[l].filled)
+			continue;
+		snprintf(expected, sizeof(expected), "bytes=%u", page_life[l].value);
+		a = tell(op.player, &o);
+		promised(!a.result, "an import of virtual memory cannot be read");
+		promised(a.result || !strcmp(a.text, expected), "foreign bytes");
+	}
+}
+
+static void close_import(unsigned int slot)
+{
+	struct order o = { .call = DO_V_CLOSE, .slot = (uint8_t)slot };
+	struct answer a = tell(op.player, &o);
+
+	promised(!a.result, "an import of virtual memory cannot be closed");
+	has[op.player].import[slot].open = false;
+}
+
+static void opened(unsigned int from, unsigned int slot)
+{
+	const int *mapped = has[handle[from].player].region[handle[from].region].page;
+	unsigned int page = handle[from].page;
+	bool goes_on = true;
+
+	has[op.player].import[slot].open = true;
+	has[op.player].import[slot].ctx = whole(current());
+	for (unsigned int i = 0; i < V_PAGES; i++) {
+		int l = page + i < V_PAGES ? mapped[page + i] : NONE;
+
+		/* from the beginning of the reservation: all of it; else what lies side by side */
+		goes_on &= l >= 0 || !page;
+		has[op.player].import[slot].page[i] = goes_on ? l : NONE;
+	}
+	look(slot);
+}
+
+static void play_import(void)
+{
+	unsigned int from = op.b % V_HANDLES, slot = op.a % V_IMPORTS;
+	struct order o = { .call = DO_V_OPEN, .slot = (uint8_t)slot };
+	struct answer a;
+	bool own, alive;
+
+	if (handle[from].life < 0)
+		return;
+	if (settings->players > 1 && op.c % 5 && handle[from].player == op.player)
+		op.player = !op.player;
+	if (me()->busy || captures(me()) || (context_alive(me(), current()) && !can_work()))
+		return;
+	own = handle[from].player == op.player;
+	alive = page_life[handle[from].life].alive;
+	/* without a context the open fails, and what is open stays */
+	if (has[op.player].import[slot].open && can_work()) {
+		look(slot);
+		close_import(slot);
+	}
+	o.other = own;
+	o.flags = handle[from].region;
+	o.offset = handle[from].page * PAGE;
+	memcpy(o.handle, handle[from].bytes, sizeof(o.handle));
+	some_were_opened = true;
+	a = tell(op.player, &o);
+	me()->taken++;
+	if (under_culimbo && context_alive(me(), current())) {
+		promised(!alive || !a.result, "virtual memory that is mapped cannot be opened");
+		promised(alive || a.result, "a stale handle of virtual memory opens");
+		promised(a.result || !strcmp(a.text, own ? "own=1" : "known=1"), "an import is not known");
+		if (!a.result && own)
+			close_import(slot);
+		else if (!a.result)
+			opened(from, slot);
+	}
+	with("virtual handle %u%s", from, own ? " own" : "");
+	print("cuIpcOpenMemHandle", &a, context_alive(me(), current()) ? "virtual" : NULL);
+}
+
+static void play_look(void)
+{
+	unsigned int slot = op.a % V_IMPORTS;
+	struct answer nothing = { 0 };
+
+	if (!can_work() || !shares_all())
+		return;
+	if (has[op.player].import[slot].open) {
+		look(slot);
+		if (op.b % 3 == 0)
+			close_import(slot);
+	}
+	with("virtual import %u", slot);
+	print("a look", &nothing, NULL);
+}
+
+/* ------------------------------------------------------------------------- all */
+void virtual_play(uint32_t dice)
+{
+	dice %= 100;
+	if (dice < 40)
+		play_region();
+	else if (dice < 52)
+		play_look_at_own();
+	else if (dice < 72)
+		play_handle();
+	else if (dice < 90)
+		play_import();
+	else
+		play_look();
+}

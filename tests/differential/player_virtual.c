@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A player's calls on virtual memory: see player.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/differential/play.h"
+
+enum { SAMPLE = 1024, PAGE = 2 << 20 };
+
+static CUdeviceptr region[V_REGIONS], import[V_IMPORTS];
+
+static CUresult map(const struct order *o, struct answer *a)
+{
+	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .requestedHandleTypes = (CUmemAllocationHandleType)o->flags,
+					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle memory = 0;
+	CUresult result = cu.cuMemCreate(&memory, PAGE, &property, 0);
+	int each[3] = { -1, -1, -1 };
+
+	if (result)
+		return result;
+	memset(&property, 0, sizeof property);
+	each[0] = cu.cuMemGetAllocationPropertiesFromHandle(&property, memory);
+	each[1] = result = cu.cuMemMap(region[o->slot] + o->offset, PAGE, 0, memory, 0);
+	if (!result)
+		each[2] = result = cu.cuMemSetAccess(region[o->slot] + o->offset, PAGE, &access, 1);
+	snprintf(a->text, sizeof(a->text), "types=%d:%d map=%d access=%d release=%d", each[0],
+		 (int)property.requestedHandleTypes, each[1], each[2], (int)cu.cuMemRelease(memory));
+	return result;
+}
+
+/* The value of all bytes in the first and the last KiB of a page, or that they differ. */
+static CUresult sample(CUdeviceptr page, struct answer *a)
+{
+	unsigned char bytes[2 * SAMPLE];
+	CUresult result = cu.cuMemcpyDtoH_v2(bytes, page, SAMPLE);
+
+	if (!result)
+		result = cu.cuMemcpyDtoH_v2(bytes + SAMPLE, page + PAGE - SAMPLE, SAMPLE);
+	if (result)
+		return result;
+	snprintf(a->text, sizeof(a->text), "bytes=%u", bytes[0]);
+	for (unsigned int i = 1; i < 2 * SAMPLE; i++)
+		if (bytes[i] != bytes[0])
+			snprintf(a->text, sizeof(a->text), "bytes=mixed");
+	return result;
+}
+
+static CUresult query(const struct order *o, struct answer *a)
+{
+	CUdeviceptr p = region[o->slot] + o->offset, base = 0, start = 0;
+	size_t size = 0, range = 0;
+	unsigned long long types = 99;
+	unsigned char legacy = 99;
+	CUresult result = cu.cuMemGetAddressRange_v2(&base, &size, p);
+	int r[4];
+
+	r[0] = cu.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, p);
+	r[1] = cu.cuPointerGetAttribute(&range, CU_POINTER_ATTRIBUTE_RANGE_SIZE, p);
+	r[2] = cu.cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, p);
+	r[3] = cu.cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p);
+	snprintf(a->text, sizeof(a->text), "+%llu/%zu start=%d:%d size=%d:%zu types=%d:%llu legacy=%d:%d",
+		 result ? 0ull : (unsigned long long)(p - base), size, r[0], r[0] ? 0 : start == region[o->slot], r[1],
+		 range, r[2], types, r[3], (int)legacy);
+	return result;
+}
+
+static CUresult open_one(const struct order *o, struct answer *a)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr opened = 0, base = 0;
+	size_t size = 0;
+	CUresult result;
+
+	memcpy(&handle, o->handle, sizeof(handle));
+	result = cu.cuIpcOpenMemHandle_v2(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	if (result)
+		return result;
+	import[o->slot] = opened;
+	/* an open of the process's own memory gives its own address, about which the driver is asked as ever */
+	if (o->other)
+		snprintf(a->text, sizeof(a->text), "own=%d", opened == region[o->flags] + o->offset);
+	else
+		snprintf(a->text, sizeof(a->text), "known=%d",
+			 !cu.cuMemGetAddressRange_v2(&base, &size, opened) && base == opened && size % PAGE == 0);
+	return result;
+}
+
+CUresult virtual_call(const struct order *o, struct answer *a)
+{
+	CUipcMemHandle handle = { { 0 } };
+	CUresult result;
+
+	switch ((enum call)o->call) {
+	case DO_V_RESERVE:
+		return cu.cuMemAddressReserve(&region[o->slot], o->bytes, 0, 0, 0);
+	case DO_V_FREE:
+		return cu.cuMemAddressFree(region[o->slot], o->bytes);
+	case DO_V_MAP:
+		return map(o, a);
+	case DO_V_UNMAP:
+		return cu.cuMemUnmap(region[o->slot] + o->offset, o->bytes);
+	case DO_V_FILL:
+		result = cu.cuMemsetD8_v2(region[o->slot] + o->offset, (unsigned char)o->flags, PAGE);
+		return result ? result : cu.cuStreamSynchronize(NULL);
+	case DO_V_READ:
+		return sample(region[o->slot] + o->offset, a);
+	case DO_V_QUERY:
+		return query(o, a);
+	case DO_V_EXPORT:
+		result = cu.cuIpcGetMemHandle(&handle, region[o->slot] + o->offset);
+		memcpy(a->handle, &handle, sizeof(handle));
+		return result;
+	case DO_V_OPEN:
+		return open_one(o, a);
+	case DO_V_LOOK:
+		return sample(import[o->slot] + o->offset, a);
+	default:
+		return cu.cuIpcCloseMemHandle(import[o->slot]);
+	}
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fuzz target: opens virtual handles, 64 bytes that any process may send, of an exporter whose answers are made
+ * up, through cl_memory_import().  The exporter is a child, with a file and a socket, that says what the input
+ * tells it to.  The driver is a few lines.
+ *
+ * The input is a list of steps: open a handle (made of a right one and of bytes from the input), with right
+ * answers or up to three that are made of right ones and of bytes from the input, after which the exporter hangs
+ * up; close; or have a call of the driver fail.
+ *
+ * Promised: no crash and no hang.  The driver maps only into addresses that it has reserved for us, and nothing
+ * twice.  An open ends with one of a few errors.  After the last close nothing is reserved, mapped, imported or
+ * held, no descriptor is left, and a right open works.
+ *
+ * The clock is advanced wherever the library would pause.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/descriptors/protocol.h"
+#include "shim/descriptors/socket.h"
+#include "shim/importer/mirror.h"
+#include "shim/self/self.h"
+#include "shim/shim.h"
+#include "shim/shm/record.h"
+#include "shim/shm/virtual_handle.h"
+#include "tests/fuzz/context.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { RECORDS = 8, STEPS = 32, SCRIPTED = 3, FDS = CL_SERVE_BATCH + 6, HIGHEST = 1024, MOST = 4096 };
+#define PAGE (UINT64_C(2) << 20)
+#define PAGES 16u /* of a reservation */
+#define AT UINT64_C(0x100000000000)
+
+static const uint8_t page_of[RECORDS] = { 0, 1, 2, 8, 3, 4, 6, 15 }; /* four of each reservation */
+
+static struct cl_region other; /* the exporter's */
+
+int nanosleep(const struct timespec *pause, struct timespec *left)
+{
+	(void)pause, (void)left;
+	atomic_fetch_add(&cl_clock_ahead, 250000000);
+	return 0;
+}
+
+/* ------------------------------------------------------------------- the driver */
+static struct range {
+	uint64_t begin, end;
+} reserved[MOST], mapped[MOST];
+static unsigned int reserved_n, mapped_n, memories, refuse_in;
+
+/* True for the call that is to fail. */
+static bool refuses(void)
+{
+	return refuse_in && !--refuse_in;
+}
+
+static bool overlaps(const struct range *ranges, unsigned int n, uint64_t begin, uint64_t end)
+{
+	for (unsigned int i = 0; i < n; i++)
+		if (ranges[i].begin < end && begin < ranges[i].end)
+			return true;
+	return false;
+}
+
+static bool is_within(uint64_t begin, uint64_t size)
+{
+	for (unsigned int i = 0; i < reserved_n; i++)
+		if (begin >= reserved[i].begin && size <= reserved[i].end - begin && begin < reserved[i].end)
+			return true;
+	return false;
+}
+
+static CUresult reserve(CUdeviceptr *p, size_t size, size_t alignment, CUdeviceptr wanted, unsigned long long flags)
+{
+	uint64_t begin = AT;
+
+	PROMISE(!flags && !wanted);
+	if (refuses() || !size || size % PAGE || size > AT || reserved_n == MOST)
+		return CUDA_ERROR_INVALID_VALUE;
+	while (overlaps(reserved, reserved_n, begin, begin + size))
+		begin += PAGE;
+	(void)alignment;
+	reserved[reserved_n++] = (struct range){ begin, begin + size };
+	*p = begin;
+	return CUDA_SUCCESS;
+}
+static CUresult address_free(CUdeviceptr p, size_t size)
+{
+	PROMISE(!overlaps(mapped, mapped_n, p, p + size));
+	for (unsigned int i = 0; i < reserved_n; i++)
+		if (reserved[i].begin == p && reserved[i].end == p + size) {
+			reserved[i] = reserved[--reserved_n];
+			return CUDA_SUCCESS;
+		}
+	PROMISE(!"it is reserved");
+	return CUDA_ERROR_INVALID_VALUE;
+}
+static CUresult import_memory(CUmemGenericAllocationHandle *handle, void *fd, CUmemAllocationHandleType type)
+{
+	PROMISE(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && fcntl((int)(intptr_t)fd, F_GETFD) == FD_CLOEXEC);
+	if (refuses())
+		return CUDA_ERROR_INVALID_VALUE;
+	memories++;
+	*handle = 0x77;
+	return CUDA_SUCCESS;
+}
+static CUresult release(CUmemGenericAllocationHandle handle)
+{
+	PROMISE(handle == 0x77 && memories);
+	memories--;
+	return CUDA_SUCCESS;
+}
+static CUresult map(CUdeviceptr p, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+		    unsigned long long flags)
+{
+	PROMISE(handle == 0x77 && memories && !flags && !offset);
+	PROMISE(is_within(p, size) && !overlaps(mapped, mapped_n, p, p + size));
+	if (refuses() || !size || (p | size) % PAGE || mapped_n == MOST)
+		return CUDA_ERROR_INVALID_VALUE;
+	mapped[mapped_n++] = (struct range){ p, p + size };
+	return CUDA_SUCCESS;
+}
+static CUresult unmap(CUdeviceptr p, size_t size)
+{
+	bool any = false;
+
+	PROMISE(is_within(p, size));
+	for (unsigned int i = mapped_n; i--;)
+		if (mapped[i].begin >= p && mapped[i].end <= p + size) {
+			mapped[i] = mapped[--mapped_n];
+			any = true;
+		}
+	PROMISE(any && !overlaps(mapped, mapped_n, p, p + size));
+	return CUDA_SUCCESS;
+}
+static CUresult set_access(CUdeviceptr p, size_t size, const CUmemAccessDesc *access, size_t n)
+{
+	PROMISE(n && access[0].location.type == CU_MEM_LOCATION_TYPE_DEVICE && is_within(p, size));
+	return refuses() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
+{
+	(void)p, (void)handle, (void)flags;
+	return CUDA_ERROR_INVALID_VALUE; /* it is none of the driver's */
+}
+static CUresult close_memory(CUdeviceptr p)
+{
+	(void)p;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+static CUresult alloc(CUdeviceptr *p, size_t size)
+{
+	(void)size;
+	*p = 0x1000;
+	return CUDA_SUCCESS;
+}
+static CUresult free_memory(CUdeviceptr p)
+{
+	(void)p;
+	return CUDA_SUCCESS;
+}
+static CUresult make_event(CUevent *event, unsigned int flags)
+{
+	(void)flags;
+	*event = (CUevent)0xe0;
+	return CUDA_SUCCESS;
+}
+static CUresult any_event(CUevent event)
+{
+	(void)event;
+	return CUDA_SUCCESS;
+}
+static CUresult exchange(CUstreamCaptureMode *mode)
+{
+	(void)mode;
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ the exporter */
+struct said {
+	uint32_t size, fds;
+	struct cl_answer answer;
+};
+/* Written by the importer before it opens. */
+static struct script {
+	bool right; /* all answers are right; else those below, and then it hangs up */
+	uint32_t n;
+	_Atomic uint32_t next;
+	struct said said[SCRIPTED];
+} *script;
+
+static struct cl_virtual_handle handle_of(uint32_t record)
+{
+	return (struct cl_virtual_handle){ .offset = page_of[record] * PAGE, .reservation = 1 + record / 4,
+					   .mark = CL_VIRTUAL_MARK, .size = PAGES * PAGE };
+}
+
+/* What a right exporter says of what @record is in, from @from on. */
+static void say_right(struct said *said, uint32_t record, uint32_t first, uint64_t from)
+{
+	memset(said, 0, sizeof *said);
+	cl_serve_head_set(&said->answer.head, sizeof said->answer);
+	said->size = sizeof said->answer;
+	for (uint32_t i = record / 4 * 4; i < record / 4 * 4 + 4; i++)
+		if (page_of[i] >= page_of[record] && page_of[i] * PAGE >= from)
+			said->answer.piece[said->answer.count++] =
+				(struct cl_piece){ .offset = page_of[i] * PAGE, .size = PAGE, .record = i };
+	said->answer.first = first;
+	said->answer.total = first + said->answer.count;
+	said->fds = said->answer.count;
+}
+
+static void send_said(int to, const struct said *said)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(FDS * sizeof(int))] = { 0 };
+	struct iovec bytes = { (void *)(uintptr_t)&said->answer, said->size };
+	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1 };
+	struct cmsghdr *header;
+	int fd[FDS];
+
+	for (uint32_t i = 0; i < said->fds; i++)
+		PROMISE((fd[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0);
+	if (said->fds) {
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(said->fds * sizeof(int));
+		header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(said->fds * sizeof(int));
+		memcpy(CMSG_DATA(header), fd, said->fds * sizeof(int));
+	}
+	sendmsg(to, &message, MSG_NOSIGNAL);
+	for (uint32_t i = 0; i < said->fds; i++)
+		close(fd[i]);
+}
+
+static void serve(int peer)
+{
+	struct cl_request request;
+	struct said said; /* a copy: the importer writes its next script as soon as it has the answer */
+
+	while (recv(peer, &request, sizeof request, 0) == sizeof request) {
+		uint32_t next = script->right ? 0 : atomic_fetch_add(&script->next, 1);
+
+		if (script->right) {
+			say_right(&said, request.record % RECORDS, request.first, request.from);
+			send_said(peer, &said);
+		} else if (next < script->n) {
+			said = script->said[next];
+			send_said(peer, &said);
+		} else {
+			break;
+		}
+	}
+	close(peer);
+}
+
+static void be_exporter(int folder, int tell)
+{
+	struct cl_identity self;
+	struct sockaddr_un at;
+	struct cl_region r;
+	int dirfd, listens;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	cl_identity_self(&self);
+	PROMISE(cl_region_create(&r, folder, &self) == 0);
+	for (uint32_t i = 0; i < RECORDS; i++) {
+		struct cl_virtual_handle handle = handle_of(i);
+		struct cl_export what = { .kind = CL_VIRTUAL, .base = 0x600000000000 + i * PAGE, .size = PAGE,
+					  .handle = (const uint8_t *)&handle, .now = 1 };
+
+		cl_record_publish(&r, i, &what);
+	}
+	listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	PROMISE(listens >= 0 && cl_serve_address(&at, r.file_id, &dirfd) == 0);
+	PROMISE(bind(listens, (struct sockaddr *)&at, sizeof at) == 0 && listen(listens, 8) == 0);
+	PROMISE(write(tell, &r.file_id, sizeof r.file_id) == sizeof r.file_id);
+	for (;;) {
+		int peer = accept4(listens, NULL, NULL, SOCK_CLOEXEC);
+
+		if (peer >= 0)
+			serve(peer);
+	}
+}
+
+static void make_other(int folder)
+{
+	int ends[2];
+	pid_t child;
+
+	PROMISE(pipe2(ends, O_CLOEXEC) == 0);
+	child = fork();
+	PROMISE(child >= 0);
+	if (!child)
+		be_exporter(folder, ends[1]);
+	close(ends[1]);
+	PROMISE(read(ends[0], &other.file_id, sizeof other.file_id) == sizeof other.file_id);
+	close(ends[0]);
+}
+
+/* ------------------------------------------------------------------- the opens */
+static unsigned int holds_in_other(void)
+{
+	unsigned int n = 0;
+
+	for (uint32_t i = 0; i < RECORDS; i++)
+		n += cl_record_holders(&other, i, NULL, 0);
+	return n;
+}
+
+static CUipcMemHandle right_handle(uint32_t record)
+{
+	struct cl_virtual_handle handle = handle_of(record);
+	CUipcMemHandle bytes;
+
+	handle.stamp = cl_region_stamp(&other, record, 0);
+	memcpy(&bytes, &handle, sizeof bytes);
+	return bytes;
+}
+
+static void open_right(void)
+{
+	CUdeviceptr p;
+
+	script->right = true;
+	PROMISE(cl_memory_import(&p, right_handle(1), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, open_memory) == CUDA_SUCCESS);
+	PROMISE(holds_in_other() && mapped_n);
+	PROMISE(cl_memory_close(p) == CUDA_SUCCESS);
+	PROMISE(!holds_in_other() && !mapped_n && !reserved_n && !memories);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	char *none[] = { NULL };
+	int folder;
+
+	(void)argc, (void)argv;
+	cl_options_read(&cl_options, none, NULL);
+	cl_options.dir.text = fuzz_folder();
+	cl_options.log.number = CL_LOG_OFF;
+	cl_options.report.number = CL_REPORT_OFF;
+	cl_driver.cuMemAddressReserve = reserve;
+	cl_driver.cuMemAddressFree = address_free;
+	cl_driver.cuMemImportFromShareableHandle = import_memory;
+	cl_driver.cuMemRelease = release;
+	cl_driver.cuMemMap = map;
+	cl_driver.cuMemUnmap = unmap;
+	cl_driver.cuMemSetAccess = set_access;
+	cl_driver.cuIpcOpenMemHandle_v2 = open_memory;
+	cl_driver.cuIpcCloseMemHandle = close_memory;
+	cl_driver.cuMemAlloc_v2 = alloc;
+	cl_driver.cuMemFree_v2 = free_memory;
+	cl_driver.cuEventCreate = make_event;
+	cl_driver.cuEventDestroy_v2 = any_event;
+	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
+	cl_driver.cuCtxGetCurrent = current;
+	cl_driver.cuCtxGetDevice = device;
+	cl_driver.cuDevicePrimaryCtxGetState = primary;
+	cl_driver.cuMemGetAddressRange_v2 = range;
+	cl_identity_self(&cl_self.identity);
+	script = mmap(NULL, sizeof *script, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	folder = open(fuzz_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	PROMISE(script != MAP_FAILED && folder >= 0);
+	make_other(folder);
+	PROMISE(cl_region_open(&other, folder, other.file_id, NULL) == 0);
+	close(folder);
+	open_right();
+	return 0;
+}
+
+static CUipcMemHandle handle_from(struct input *in, uint64_t how)
+{
+	CUipcMemHandle handle = right_handle(how % RECORDS);
+	struct cl_stamp stamp;
+	uint64_t word;
+
+	switch (how >> 6) {
+	case 0: /* right */
+		break;
+	case 1: /* some bytes differ */
+		for (uint64_t n = eat(in, 1) % 8; n; n--)
+			handle.reserved[eat(in, 1) % 64] = (char)eat(in, 1);
+		break;
+	case 2: /* it has another stamp, of an existing file */
+		memcpy(&word, handle.reserved + 56, sizeof word);
+		stamp = cl_stamp_unpack(word);
+		stamp.record = (uint32_t)eat(in, 3) & (CL_RECORDS - 1);
+		stamp.generation = (uint32_t)eat(in, 3) & (CL_GENERATIONS - 1);
+		word = cl_stamp_pack(stamp);
+		memcpy(handle.reserved + 56, &word, sizeof word);
+		break;
+	default: /* its pointer lies elsewhere */
+		word = eat(in, 8);
+		memcpy(handle.reserved, &word, sizeof word);
+	}
+	return handle;
+}
+
+static void script_from(struct input *in, uint32_t record)
+{
+	script->n = (uint32_t)eat(in, 1) % (SCRIPTED + 1);
+	script->right = !script->n;
+	atomic_store(&script->next, 0);
+	for (uint32_t i = 0; i < script->n; i++) {
+		struct said *said = &script->said[i];
+		uint64_t other_size, other_fds;
+
+		say_right(said, record, 0, 0);
+		for (uint64_t changes = eat(in, 1) % 8; changes; changes--) {
+			uint64_t at = eat(in, 2) % sizeof said->answer;
+
+			((uint8_t *)&said->answer)[at] = (uint8_t)eat(in, 1);
+		}
+		other_fds = eat(in, 1);
+		other_size = eat(in, 1);
+		if (other_fds)
+			said->fds = (uint32_t)other_fds % FDS;
+		if (other_size)
+			said->size = (uint32_t)(other_size * 8 % sizeof said->answer);
+	}
+}
+
+static bool is_an_error_of_ours(CUresult result)
+{
+	return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_OPERATING_SYSTEM ||
+	       result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* New numbers would grow. */
+static bool has_left_some(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	bool many = fd > HIGHEST / 2;
+
+	PROMISE(fd >= 0);
+	close(fd);
+	return many;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = { data, size };
+	CUdeviceptr opened[STEPS];
+	unsigned int opened_n = 0;
+
+	if (!other.header)
+		LLVMFuzzerInitialize(NULL, NULL);
+	refuse_in = 0;
+	for (int i = 0; i < STEPS && in.left; i++) {
+		unsigned int what = (unsigned int)eat(&in, 1) % 8;
+		CUipcMemHandle handle;
+		CUdeviceptr p = 0;
+		CUresult result;
+		uint64_t how;
+
+		if (what == 0 && opened_n) {
+			cl_memory_close(opened[--opened_n]);
+			continue;
+		}
+		if (what == 1) {
+			refuse_in = (unsigned int)eat(&in, 1) % 16;
+			continue;
+		}
+		how = eat(&in, 1);
+		handle = handle_from(&in, how);
+		script_from(&in, (uint32_t)how % RECORDS);
+		result = cl_memory_import(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, open_memory);
+		PROMISE(result == CUDA_SUCCESS || is_an_error_of_ours(result));
+		if (result == CUDA_SUCCESS) {
+			uint64_t its_size;
+			CUdeviceptr base;
+
+			PROMISE(is_within(p, 1) && cl_mirror_find(p, &base, &its_size) && base == p && its_size);
+			opened[opened_n++] = p;
+		}
+		PROMISE(!memories);
+	}
+	refuse_in = 0;
+	while (opened_n)
+		PROMISE(cl_memory_close(opened[--opened_n]) == CUDA_SUCCESS);
+	PROMISE(!mapped_n && !reserved_n && !memories && !holds_in_other());
+	open_right();
+	PROMISE(!has_left_some());
+	return 0;
+}
