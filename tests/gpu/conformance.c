@@ -91,6 +91,7 @@ static const struct {
 	{ "fact-18", pool_ends },
 	{ "fact-31", pool_threshold },
 	{ "fact-33", pool_waits },
+	{ "pool-captures", pool_captures },
 	{ "fact-20", virtual_handles },
 	{ "fact-21", virtual_ranges },
 	{ "fact-24", virtual_descriptors },

@@ -81,6 +81,37 @@ static CUresult costs(uint64_t *v)
 	return CUDA_SUCCESS;
 }
 
+/* What a capture does with an allocation from @pool, or by cuMemAllocAsync: v[0] the result, v[1] that of its end. */
+static CUresult capture_one(CUmemoryPool pool, uint64_t *v)
+{
+	CUdeviceptr pointer = 0;
+	CUgraph graph = NULL;
+
+	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	v[0] = pool ? driver.p_cuMemAllocFromPoolAsync(&pointer, 1024, pool, mine.stream) :
+		      driver.p_cuMemAllocAsync(&pointer, 1024, mine.stream);
+	v[1] = driver.p_cuStreamEndCapture(mine.stream, &graph);
+	return CUDA_SUCCESS;
+}
+
+/*
+ * -> v[0], v[1]: from its own pool, which can be shared; v[2], v[3]: from the default pool; v[4], v[5]: by
+ * cuMemAllocAsync while its own pool is the device's.
+ */
+static CUresult allocate_in_capture(uint64_t *v)
+{
+	CUmemoryPool usual;
+	CUresult result;
+
+	TRY(driver.p_cuDeviceGetDefaultMemPool(&usual, 0));
+	TRY(capture_one(mine.pool, &v[0]));
+	TRY(capture_one(usual, &v[2]));
+	TRY(driver.p_cuDeviceSetMemPool(0, mine.pool));
+	result = capture_one(NULL, &v[4]);
+	TRY(driver.p_cuDeviceSetMemPool(0, usual));
+	return result;
+}
+
 CUresult pool_call(const struct question *q, struct answer *r)
 {
 	CUmemPoolPtrExportData data;
@@ -121,6 +152,8 @@ CUresult pool_call(const struct question *q, struct answer *r)
 		result = driver.p_cuMemPoolImportPointer(&pointer, mine.imported_pool, &data);
 		r->v[0] = pointer;
 		return result;
+	case POOL_CAPTURE:
+		return allocate_in_capture(r->v);
 	case POOL_COSTS:
 		return costs(r->v);
 	default:

@@ -505,3 +505,17 @@ void pool_waits(struct worker *a, struct worker *b)
 	pool_free(a, d);
 	end_pool(a);
 }
+
+void pool_captures(struct worker *a, struct worker *unused)
+{
+	struct answer r = ask(a, POOL_NEW, KEEP_ALL, 0, 0, 0);
+
+	if (!r.result)
+		r = ask(a, POOL_CAPTURE, 0, 0, 0, 0);
+	ok(!r.result && r.v[0] == CUDA_ERROR_NOT_SUPPORTED && !r.v[1],
+	   "pools: a capture that allocates from a shareable pool gets 801, and stays good (%d: %llu, its end %llu)", r.result,
+	   (ull)r.v[0], (ull)r.v[1]);
+	note("measured: a capture allocates from the default pool: %llu (end %llu); by cuMemAllocAsync while a shareable pool is "
+	     "the device's: %llu (end %llu)", (ull)r.v[2], (ull)r.v[3], (ull)r.v[4], (ull)r.v[5]);
+	end_pool(a);
+}

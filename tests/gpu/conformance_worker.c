@@ -281,6 +281,7 @@ static CUresult do_it(const struct question *q, struct answer *r)
 	case POOL_FREE:
 	case POOL_EXPORT:
 	case POOL_IMPORT:
+	case POOL_CAPTURE:
 	case POOL_COSTS:
 		return pool_call(q, r);
 	case VIRTUAL_NEW:
