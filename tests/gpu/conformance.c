@@ -92,6 +92,8 @@ static const struct {
 	{ "fact-31", pool_threshold },
 	{ "fact-33", pool_waits },
 	{ "pool-captures", pool_captures },
+	{ "pool-calls-in-captures", pool_calls_in_captures },
+	{ "pool-of-other-device", pool_of_other_device },
 	{ "fact-20", virtual_handles },
 	{ "fact-21", virtual_ranges },
 	{ "fact-24", virtual_descriptors },

@@ -60,7 +60,9 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, b
 		result = CUDA_ERROR_INVALID_VALUE;
 	else if (object->exportable && stream->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		result = CUDA_ERROR_NOT_SUPPORTED; /* the capture stays good */
-	else
+	else if (stream->capture == CU_STREAM_CAPTURE_STATUS_NONE)
+		result = sim_capture_forbids(); /* measured for a pool of the program */
+	if (!result)
 		result = sim_memory_alloc(context, SIM_ASYNC, bytes, object, &address);
 	if (!result)
 		*dptr = (CUdeviceptr)address;
