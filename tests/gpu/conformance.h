@@ -79,6 +79,9 @@ enum verb {
 	POOL_FREE,    /* pointer, stream-ordered; 1: waits for the stream */
 	POOL_EXPORT,  /* pointer -> data; bytes that the driver does not write are 0x5a */
 	POOL_IMPORT,  /* data -> pointer */
+	POOL_ACCESS,  /* lets device 0 into the imported pool */
+	POOL_CAPTURE, /* -> see allocate_in_capture() */
+	POOL_IN_CAPTURE, /* enum pool_call_in_capture, mode, pointer -> results of the call and of the capture's end */
 	POOL_COSTS,   /* -> ns of an allocation and its free, from its own pool and from the default pool */
 	/* virtual memory (conformance_virtual_calls.c): one reservation of several allocations */
 	VIRTUAL_NEW,  /* bytes of each, count, 1: with a descriptor -> base, bytes of each */
@@ -192,6 +195,19 @@ void pool_memory_back(struct worker *a, struct worker *b);
 void pool_ends(struct worker *a, struct worker *b);
 void pool_threshold(struct worker *a, struct worker *unused);
 void pool_waits(struct worker *a, struct worker *b);
+void pool_captures(struct worker *a, struct worker *unused);
+
+enum pool_call_in_capture {
+	CAPTURED_EXPORT,
+	CAPTURED_DESCRIPTOR,
+	CAPTURED_IMPORT, /* of what was imported last, again */
+	CAPTURED_ALLOC,
+	CAPTURED_FREE,
+	CAPTURED_FREE_OTHER,
+	CAPTURED_FREE_SAME, /* in the capturing stream */
+};
+void pool_calls_in_captures(struct worker *a, struct worker *b);
+void pool_of_other_device(struct worker *a, struct worker *b);
 
 /* conformance_virtual.c */
 void virtual_handles(struct worker *a, struct worker *unused);

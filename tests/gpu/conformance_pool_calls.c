@@ -13,7 +13,7 @@
 /* CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, which cuda.h of CUDA 11.2 lacks */
 enum { MEMPOOL_HANDLE = 17 };
 
-static CUresult new_pool(uint64_t threshold)
+static CUresult new_pool(uint64_t threshold, int device)
 {
 	CUmemPoolProps properties;
 
@@ -21,6 +21,7 @@ static CUresult new_pool(uint64_t threshold)
 	properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
 	properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	properties.location.id = device;
 	TRY(driver.p_cuMemPoolCreate(&mine.pool, &properties));
 	return driver.p_cuMemPoolSetAttribute(mine.pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
 }
@@ -81,8 +82,85 @@ static CUresult costs(uint64_t *v)
 	return CUDA_SUCCESS;
 }
 
+/* What a capture does with an allocation from @pool, or by cuMemAllocAsync: v[0] the result, v[1] that of its end. */
+static CUresult capture_one(CUmemoryPool pool, uint64_t *v)
+{
+	CUdeviceptr pointer = 0;
+	CUgraph graph = NULL;
+
+	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	v[0] = pool ? driver.p_cuMemAllocFromPoolAsync(&pointer, 1024, pool, mine.stream) :
+		      driver.p_cuMemAllocAsync(&pointer, 1024, mine.stream);
+	v[1] = driver.p_cuStreamEndCapture(mine.stream, &graph);
+	return CUDA_SUCCESS;
+}
+
+/*
+ * -> v[0], v[1]: from its own pool, which can be shared; v[2], v[3]: from the default pool; v[4], v[5]: by
+ * cuMemAllocAsync while its own pool is the device's.
+ */
+static CUresult allocate_in_capture(uint64_t *v)
+{
+	CUmemoryPool usual;
+	CUresult result;
+
+	TRY(driver.p_cuDeviceGetDefaultMemPool(&usual, 0));
+	TRY(capture_one(mine.pool, &v[0]));
+	TRY(capture_one(usual, &v[2]));
+	TRY(driver.p_cuDeviceSetMemPool(0, mine.pool));
+	result = capture_one(NULL, &v[4]);
+	TRY(driver.p_cuDeviceSetMemPool(0, usual));
+	return result;
+}
+
+static CUmemPoolPtrExportData last_import; /* the data of the last POOL_IMPORT */
+
+static CUresult in_capture(enum pool_call_in_capture call, CUdeviceptr pointer, CUstream other)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr got;
+	int fd = -1;
+	CUresult result;
+
+	switch (call) {
+	case CAPTURED_EXPORT:
+		return driver.p_cuMemPoolExportPointer(&data, pointer);
+	case CAPTURED_DESCRIPTOR:
+		result = driver.p_cuMemPoolExportToShareableHandle(&fd, mine.pool,
+								   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		close(fd);
+		return result;
+	case CAPTURED_IMPORT:
+		return driver.p_cuMemPoolImportPointer(&got, mine.imported_pool, &last_import);
+	case CAPTURED_ALLOC:
+		return driver.p_cuMemAllocFromPoolAsync(&got, 1024, mine.pool, other);
+	case CAPTURED_FREE:
+		return driver.p_cuMemFree_v2(pointer);
+	case CAPTURED_FREE_OTHER:
+		return driver.p_cuMemFreeAsync(pointer, other);
+	default:
+		return driver.p_cuMemFreeAsync(pointer, mine.stream);
+	}
+}
+
+/* q: enum pool_call_in_capture, the mode, a pointer -> v[0]: the call's result, v[1]: that of the capture's end */
+static CUresult call_in_capture(const struct question *q, uint64_t *v)
+{
+	static CUstream other;
+	CUgraph graph = NULL;
+
+	if (!other)
+		TRY(driver.p_cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, (CUstreamCaptureMode)q->a[1]));
+	v[0] = in_capture((enum pool_call_in_capture)q->a[0], (CUdeviceptr)q->a[2], other);
+	v[1] = driver.p_cuStreamEndCapture(mine.stream, &graph);
+	return driver.p_cuCtxSynchronize();
+}
+
 CUresult pool_call(const struct question *q, struct answer *r)
 {
+	static const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
+						.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUmemPoolPtrExportData data;
 	CUdeviceptr pointer = 0;
 	CUresult result;
@@ -90,7 +168,7 @@ CUresult pool_call(const struct question *q, struct answer *r)
 
 	switch (q->verb) {
 	case POOL_NEW:
-		return new_pool(q->a[0]);
+		return new_pool(q->a[0], (int)q->a[1]);
 	case POOL_SHARE:
 		result = driver.p_cuMemPoolExportToShareableHandle(
 			&fd, mine.pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -118,9 +196,16 @@ CUresult pool_call(const struct question *q, struct answer *r)
 		return result;
 	case POOL_IMPORT:
 		memcpy(&data, q->handle, sizeof(data));
+		last_import = data;
 		result = driver.p_cuMemPoolImportPointer(&pointer, mine.imported_pool, &data);
 		r->v[0] = pointer;
 		return result;
+	case POOL_ACCESS:
+		return driver.p_cuMemPoolSetAccess(mine.imported_pool, &access, 1);
+	case POOL_CAPTURE:
+		return allocate_in_capture(r->v);
+	case POOL_IN_CAPTURE:
+		return call_in_capture(q, r->v);
 	case POOL_COSTS:
 		return costs(r->v);
 	default:

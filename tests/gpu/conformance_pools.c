@@ -505,3 +505,96 @@ void pool_waits(struct worker *a, struct worker *b)
 	pool_free(a, d);
 	end_pool(a);
 }
+
+void pool_captures(struct worker *a, struct worker *unused)
+{
+	struct answer r = ask(a, POOL_NEW, KEEP_ALL, 0, 0, 0);
+
+	if (!r.result)
+		r = ask(a, POOL_CAPTURE, 0, 0, 0, 0);
+	ok(!r.result && r.v[0] == CUDA_ERROR_NOT_SUPPORTED && !r.v[1],
+	   "pools: a capture that allocates from a shareable pool gets 801, and stays good (%d: %llu, its end %llu)", r.result,
+	   (ull)r.v[0], (ull)r.v[1]);
+	note("measured: a capture allocates from the default pool: %llu (end %llu); by cuMemAllocAsync while a shareable pool is "
+	     "the device's: %llu (end %llu)", (ull)r.v[2], (ull)r.v[3], (ull)r.v[4], (ull)r.v[5]);
+	end_pool(a);
+}
+
+/* What @call gives in a capture of @mode at @w, and what its end gives, against what is asserted. */
+static void call_in_capture(struct worker *w, enum pool_call_in_capture call, unsigned int mode, uint64_t pointer)
+{
+	static const char *const calls[] = { "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle",
+					     "cuMemPoolImportPointer", "cuMemAllocFromPoolAsync in another stream",
+					     "cuMemFree", "cuMemFreeAsync in another stream",
+					     "cuMemFreeAsync in the capturing stream" };
+	static const char *const modes[] = { "global", "thread-local", "relaxed" };
+	bool forbidden = mode != CU_STREAM_CAPTURE_MODE_RELAXED && call != CAPTURED_FREE_SAME;
+	uint64_t result = forbidden		     ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED :
+			  call == CAPTURED_FREE_SAME ? CUDA_ERROR_INVALID_VALUE :
+						       CUDA_SUCCESS;
+	uint64_t end = forbidden ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+	struct answer r = ask(w, POOL_IN_CAPTURE, call, mode, pointer, 0);
+
+	ok(!r.result && r.v[0] == result && r.v[1] == end,
+	   "pools: in a capture of %s mode %s gives %llu, and its end %llu (%d: %llu, %llu)", modes[mode], calls[call],
+	   (ull)result, (ull)end, r.result, (ull)r.v[0], (ull)r.v[1]);
+}
+
+void pool_calls_in_captures(struct worker *a, struct worker *b)
+{
+	static const enum pool_call_in_capture exporters[] = { CAPTURED_EXPORT, CAPTURED_DESCRIPTOR, CAPTURED_ALLOC,
+							       CAPTURED_FREE_SAME, CAPTURED_FREE, CAPTURED_FREE_OTHER };
+	static const enum pool_call_in_capture importers[] = { CAPTURED_IMPORT, CAPTURED_FREE_SAME, CAPTURED_FREE,
+							       CAPTURED_FREE_OTHER };
+	unsigned char data[64];
+	uint64_t d, p;
+
+	if (!share_pool(a, b, KEEP_ALL))
+		return;
+	for (unsigned int mode = 0; mode < 3; mode++) {
+		for (size_t i = 0; i < sizeof(exporters) / sizeof(*exporters); i++) {
+			d = pool_alloc(a, MIB);
+			call_in_capture(a, exporters[i], mode, d);
+			pool_free(a, d); /* an error if the call has freed it */
+		}
+		d = pool_alloc(a, MIB);
+		pool_export(a, d, data);
+		for (size_t i = 0; i < sizeof(importers) / sizeof(*importers); i++) {
+			pool_import(b, data, &p);
+			call_in_capture(b, importers[i], mode, p);
+			while (!pool_free(b, p))
+				;
+		}
+		pool_free(a, d);
+	}
+	end_pool(a);
+}
+
+void pool_of_other_device(struct worker *a, struct worker *b)
+{
+	struct answer r = ask(a, POOL_NEW, KEEP_ALL, 1, 0, 0);
+	unsigned char data[64];
+	int before, after;
+	uint64_t d, p;
+
+	if (r.result) {
+		ok(true, "pools: a pool of device 1 # SKIP there is one device");
+		return;
+	}
+	r = ask(a, POOL_SHARE, 0, 0, 0, 0);
+	ask(b, POOL_TAKE, (uint64_t)a->pid, r.v[0], 0, 0);
+	close_descriptor(a, r.v[0]);
+	d = pool_alloc(a, MIB);
+	pool_export(a, d, data);
+	r.result = pool_import(b, data, &p);
+	before = ask(b, READ, p, 0, 0, 0).result;
+	after = ask(b, POOL_ACCESS, 0, 0, 0, 0).result;
+	if (!after)
+		after = ask(b, READ, p, 0, 0, 0).result;
+	ok(!r.result && before && !after,
+	   "pools: a context of device 0 imports a block of device 1's pool (%d), and reads it only when the pool lets device 0 in "
+	   "(%d, then %d)", r.result, before, after);
+	pool_free(b, p);
+	pool_free(a, d);
+	end_pool(a);
+}

@@ -281,6 +281,9 @@ static CUresult do_it(const struct question *q, struct answer *r)
 	case POOL_FREE:
 	case POOL_EXPORT:
 	case POOL_IMPORT:
+	case POOL_ACCESS:
+	case POOL_CAPTURE:
+	case POOL_IN_CAPTURE:
 	case POOL_COSTS:
 		return pool_call(q, r);
 	case VIRTUAL_NEW:

@@ -76,6 +76,7 @@
 	X(cuMemMap, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,                    \
 		     unsigned long long))                                                          \
 	X(cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                  \
+	X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))                     \
 	X(cuMemUnmap, (CUdeviceptr, size_t))                                                       \
 	X(cuMemRelease, (CUmemGenericAllocationHandle))                                            \
 	X(cuMemAddressFree, (CUdeviceptr, size_t))                                                 \

@@ -15,22 +15,22 @@
 
 enum { HOST = 1, DEVICE = 2, EITHER = HOST | DEVICE };
 
-/* Returns true if @bytes at @address may be touched as @side. */
-static bool reachable(uint64_t address, size_t bytes, int side)
+/* Returns true if @bytes at @address may be touched as @side, in @context. */
+static bool reachable(const struct sim_context *context, uint64_t address, size_t bytes, int side)
 {
 	if ((side & DEVICE) && sim_region_at(address))
-		return sim_device_range(address, bytes);
+		return sim_device_range(address, bytes) && sim_pool_reaches(sim_region_at(address), context->device);
 	if (side & HOST)
 		return address && !sim_region_at(address);
 	/* Pinned host memory has a device address: its own address. */
 	if (side == DEVICE) {
-		struct sim_context *context;
+		struct sim_context *of;
 		unsigned int flags;
 		void *base;
 		size_t size;
 		uint64_t id;
 
-		return sim_host_at((void *)(uintptr_t)address, &base, &size, &flags, &context, &id) &&
+		return sim_host_at((void *)(uintptr_t)address, &base, &size, &flags, &of, &id) &&
 		       address + bytes <= (uint64_t)(uintptr_t)base + size;
 	}
 	return false;
@@ -108,9 +108,9 @@ static CUresult copy(const struct area *area, int to, int from, CUstream handle,
 		goto out;
 	if ((area->height > 1 &&
 	     (area->width > area->destination_pitch || area->width > area->source_pitch)) ||
-	    !reachable(area->destination, (area->height - 1) * area->destination_pitch + area->width,
+	    !reachable(context, area->destination, (area->height - 1) * area->destination_pitch + area->width,
 		       to) ||
-	    !reachable(area->source, (area->height - 1) * area->source_pitch + area->width, from)) {
+	    !reachable(context, area->source, (area->height - 1) * area->source_pitch + area->width, from)) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}
@@ -152,7 +152,7 @@ static CUresult set(CUdeviceptr destination, uint32_t value, size_t element, siz
 		goto out;
 	if (destination % element || count > SIZE_MAX / element ||
 	    (height > 1 && count * element > pitch) ||
-	    !reachable(destination, (height - 1) * pitch + count * element, DEVICE)) {
+	    !reachable(context, destination, (height - 1) * pitch + count * element, DEVICE)) {
 		result = CUDA_ERROR_INVALID_VALUE;
 		goto out;
 	}

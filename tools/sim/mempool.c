@@ -7,7 +7,8 @@
  *   stream reaches it; memory of cuMemAlloc (fact 2) comes back when the stream is
  *   synchronised after that (measured), and can't be freed twice meanwhile; a
  *   pool's memory goes to the pool, which keeps it as blocks.c says;
- * - this memory can't be shared by a handle (fact 8).
+ * - this memory can't be shared by a handle (fact 8);
+ * - a stream that captures allocates from pools without a handle type only (measured).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,11 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, b
 	}
 	if (!object)
 		result = CUDA_ERROR_INVALID_VALUE;
-	else
+	else if (object->exportable && stream->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		result = CUDA_ERROR_NOT_SUPPORTED; /* the capture stays good */
+	else if (stream->capture == CU_STREAM_CAPTURE_STATUS_NONE)
+		result = sim_capture_forbids(); /* measured for a pool of the program */
+	if (!result)
 		result = sim_memory_alloc(context, SIM_ASYNC, bytes, object, &address);
 	if (!result)
 		*dptr = (CUdeviceptr)address;

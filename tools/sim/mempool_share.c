@@ -60,6 +60,9 @@ SIM_CALL(cuMemPoolExportToShareableHandle, (void *shareable, CUmemoryPool handle
 	if (result)
 		return result;
 	pthread_mutex_lock(&sim.lock);
+	result = sim_capture_forbids(); /* measured, as the other two */
+	if (result)
+		goto out;
 	pool = sim_mempool_of(handle);
 	result = CUDA_ERROR_INVALID_VALUE;
 	if (!shareable || !pool || !pool->exportable || flags ||
@@ -112,26 +115,51 @@ SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *sharea
 	return CUDA_SUCCESS;
 }
 
-/* Here all devices can reach all memory, as with cuMemAlloc. */
+/* Measured for imports, and documented for all: another device reaches a pool's memory only if it is let in. */
+bool sim_pool_reaches(const struct sim_region *region, int device)
+{
+	if (!sim_memory_of_pool(region) || region->pool->on_host)
+		return true;
+	return region->pool->device == device || region->pool->reach >> (device & 63) & 1;
+}
+
 SIM_CALL(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *access, size_t count))
 {
 	CUresult result = sim_ready();
+	struct sim_memory_pool *pool;
 
 	if (result)
 		return result;
-	return sim_mempool_of(handle) && access && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&sim.lock);
+	pool = sim_mempool_of(handle);
+	if (!pool || !access || !count)
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; !result && i < count; i++) {
+		uint64_t bit = UINT64_C(1) << (access[i].location.id & 63);
+
+		pool->reach = access[i].flags ? pool->reach | bit : pool->reach & ~bit;
+	}
+	sim_leave();
+	return result;
 }
 
 SIM_CALL(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location))
 {
 	CUresult result = sim_ready();
+	struct sim_memory_pool *pool;
 
 	if (result)
 		return result;
-	if (!flags || !location || !sim_mempool_of(handle))
-		return CUDA_ERROR_INVALID_VALUE;
-	*flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-	return CUDA_SUCCESS;
+	pthread_mutex_lock(&sim.lock);
+	pool = sim_mempool_of(handle);
+	if (!flags || !location || !pool)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		*flags = location->id == pool->device || pool->reach >> (location->id & 63) & 1 ?
+				 CU_MEM_ACCESS_FLAGS_PROT_READWRITE :
+				 CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	sim_leave();
+	return result;
 }
 
 /* ---- pointers ---- */
@@ -145,7 +173,12 @@ SIM_CALL(cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr dptr)
 	if (result)
 		return result;
 	pthread_mutex_lock(&sim.lock);
+	result = sim_capture_forbids();
 	/* our choice: a block freed in stream order counts as freed */
+	if (result) {
+		sim_leave();
+		return result;
+	}
 	if (!out || !sim_block_at(dptr, &block) || block.base != dptr ||
 	    (block.region->kind != SIM_ASYNC && block.region->kind != SIM_ASYNC_CHUNK) ||
 	    !block.region->pool->exported || sim_memory_doomed(&block)) {
@@ -268,6 +301,9 @@ SIM_CALL(cuMemPoolImportPointer, (CUdeviceptr *dptr, CUmemoryPool handle, CUmemP
 	if (result)
 		return result;
 	pthread_mutex_lock(&sim.lock);
+	result = sim_capture_forbids();
+	if (result)
+		goto out;
 	pool = sim_mempool_of(handle);
 	if (!dptr || !in || !pool || !pool->imported) {
 		result = CUDA_ERROR_INVALID_VALUE;

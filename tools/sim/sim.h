@@ -289,6 +289,7 @@ struct sim_memory_pool {
 	bool imported; /* another process's, which the next two name */
 	uint32_t client;
 	uint32_t number; /* among its process's */
+	uint64_t reach;	/* a bit for each other device that cuMemPoolSetAccess() has let in */
 	bool on_host;	/* a pool on the host; here its memory is the device's all the same */
 	size_t most;	/* bytes that it may have; 0: no limit */
 	size_t reserved; /* bytes of the device that it has, for blocks and cached */
@@ -375,6 +376,8 @@ void sim_memory_free_context(struct sim_context *context);
 uint64_t sim_next_id(void);
 /* Returns the pool of a valid handle, or NULL. */
 struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle);
+/* Returns true unless @region is of a pool of another device that @device may not access (mempool_share.c). */
+bool sim_pool_reaches(const struct sim_region *region, int device);
 /*
  * For a call that takes device memory on a GPU without being an allocation; here it takes none.
  * Returns OUT_OF_MEMORY if less of @device is free than CULIMBO_SIM_NEEDED says.
