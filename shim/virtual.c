@@ -95,7 +95,7 @@ void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGeneri
 
 	cl_lock(&cl_exports_lock);
 	cl_range_add_locked(dptr, size, offset, handle);
-	if (cl_exporter.still_mapped.notes.n)
+	if (cl_exporter.still_mapped.entries.n)
 		cl_still_mapped_anew_locked(&cl_exporter, dptr, size);
 	cl_unlock(&cl_exports_lock);
 }

@@ -183,10 +183,11 @@ static int receive(const struct cl_asking *asking, struct asked *asked)
 	do
 		got = recvmsg(asked->socket.fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
 	while (got < 0 && errno == EINTR);
-	if (got <= 0)
-		return got ? -errno : -ECONNRESET;
+	if (got < 0)
+		return -errno;
+	/* a message without bytes may have descriptors */
 	keep_descriptors(asked, &message);
-	err = check_answer(asked, (size_t)got, message.msg_flags);
+	err = got ? check_answer(asked, (size_t)got, message.msg_flags) : -ECONNRESET;
 	if (err)
 		close_rest(asked, 0);
 	return err;

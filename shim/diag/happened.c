@@ -32,7 +32,7 @@ static struct cl_finding finding_of(enum cl_finding_kind kind, const struct cl_a
 				      .told = about->told,
 				      .exporter_gone = about->exporter_gone };
 
-	if (cl_finding_is_note(kind) || kind == CL_FOUND_FREED_WHILE_MAPPED)
+	if (cl_finding_is_note(kind) || kind == CL_FINDING_FREED_WHILE_MAPPED)
 		finding.made = about->made;
 	if (cl_finding_is_note(kind)) {
 		finding.call = about->call;
