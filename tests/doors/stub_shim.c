@@ -149,6 +149,12 @@ void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHand
 	SAY("virtual_properties %llu\n", (unsigned long long)handle);
 }
 
+bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle)
+{
+	SAY("virtual_is_hidden %llu\n", (unsigned long long)handle);
+	return false;
+}
+
 CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUresult result)
 {
 	SAY("virtual_attribute %d\n", (int)attribute);

@@ -88,6 +88,13 @@ static CUresult close_memory(CUdeviceptr p)
 {
 	return p >= IMPORT_AT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+/* An event that is made to see whether the current context lives. */
+static CUresult create(CUevent *event, unsigned int flags)
+{
+	(void)flags;
+	*event = (CUevent)&driver_opens;
+	return CUDA_SUCCESS;
+}
 static CUresult destroy(CUevent event)
 {
 	(void)event;
@@ -174,6 +181,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	cl_driver.cuIpcOpenMemHandle_v2 = open_memory;
 	cl_driver.cuIpcOpenEventHandle = open_event;
 	cl_driver.cuIpcCloseMemHandle = close_memory;
+	cl_driver.cuEventCreate = create;
 	cl_driver.cuEventDestroy_v2 = destroy;
 	cl_driver.cuIpcGetMemHandle = memory_handle;
 	cl_driver.cuCtxGetCurrent = current;

@@ -11,5 +11,6 @@ build=${1:-${top_builddir:?}}
 dir=$(mktemp -d "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")/culimbo-conformance.XXXXXX") ||
 	exit 1
 trap 'rm -rf "$dir"' EXIT
-CULIMBO_SIM_DIR=$dir/sim CULIMBO_SIM_MEMORY=16GiB CULIMBO_SIM_DEVICES=2 LD_LIBRARY_PATH=$build/tools/sim/.libs \
+CULIMBO_SIM_DIR=$dir/sim CULIMBO_SIM_MEMORY=16GiB CULIMBO_SIM_DEVICES=2 CULIMBO_SIM_POOL_ACCESS=set \
+	LD_LIBRARY_PATH=$build/tools/sim/.libs \
 	"$build/tests/gpu/conformance"

@@ -118,7 +118,7 @@ SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *sharea
 /* Measured for imports, and documented for all: another device reaches a pool's memory only if it is let in. */
 bool sim_pool_reaches(const struct sim_region *region, int device)
 {
-	if (!sim_memory_of_pool(region) || region->pool->on_host)
+	if (!sim_options()->pool_access || !sim_memory_of_pool(region) || region->pool->on_host)
 		return true;
 	return region->pool->device == device || region->pool->reach >> (device & 63) & 1;
 }

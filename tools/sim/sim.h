@@ -58,6 +58,7 @@ struct sim_options {
 	unsigned int devices;
 	bool thunks;       /* cuGetProcAddress returns other addresses than dlsym */
 	bool random_tail;  /* bytes 56-63 of handles are not zero */
+	bool pool_access; /* other devices reach a pool's memory only if they are let in */
 	bool kernels_linger; /* a dead process's kernel goes on writing for a moment */
 	char directory[256];
 };
