@@ -233,6 +233,7 @@ declare -A cannot=(
 	[another_function_at_the_same_address]=$python
 	[code_of_the_interpreter_is_no_frame]=$python
 	[long_tables_are_read_so_much_and_no_more]=$python
+	[names_of_so_many_stacks_are_read_and_no_more]=$python
 	[no_python_in_this_thread_or_turned_off]=$python
 	[frames_that_lead_in_a_circle]=$python
 	[a_subinterpreter]=$python
