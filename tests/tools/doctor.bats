@@ -241,7 +241,7 @@ fake_driver() {
 	doctor --simulate
 	[ "$(verdict versions)" = ok ]
 	jq -e '.checks[] | select(.check == "versions").what == "1 process shares, with this libculimbo.so"' checks.json
-	library=$("$C" version --json | jq -r .library)
+	library=$("$C" version --json | jq -r '.["library"]')
 	cp "$library" libculimbo.so
 	mkfifo Q.in Q.out
 	"$C" run --simulate --no-preload -- env LD_PRELOAD="$PWD/libculimbo.so" "$SHARER" < Q.in > Q.out 2> Q.err 3>&- &

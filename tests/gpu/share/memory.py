@@ -68,7 +68,7 @@ class Driver:
     """The driver API, on device 0's primary context."""
 
     def __init__(self):
-        self.library = ctypes.CDLL("libcuda.so.1")
+        self.cuda = ctypes.CDLL("libcuda.so.1")
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuInit", 0)
         self.call("cuDeviceGet", ctypes.byref(device), 0)
@@ -76,7 +76,7 @@ class Driver:
         self.call("cuCtxSetCurrent", context)
 
     def result(self, name, *args):
-        return getattr(self.library, name)(*args)
+        return getattr(self.cuda, name)(*args)
 
     def call(self, name, *args):
         result = self.result(name, *args)
