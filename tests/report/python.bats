@@ -106,6 +106,20 @@ found() {
 	done
 }
 
+@test "Python frames end in the program's code, as those of C end at main" {
+	# what multiprocessing and threading call lies below many frames of their own
+	for way in "run --names" run; do
+		CULIMBO_DIR="$PWD/limbo-${way// /}" "$C" $way --simulate -- python3 "$PLACES" spawned 2> text
+		cat text
+		grep -Fq "#1 spawned_work ($PLACES:" text
+		! grep -Eq '/multiprocessing/|<string>|/threading.py' text
+	done
+	CULIMBO_FULL_STACKS=1 "$C" run --simulate -- python3 "$PLACES" spawned 2> text
+	grep -Eq '#[0-9]+ BaseProcess.run|#[0-9]+ run .*/multiprocessing/process.py' text
+	CULIMBO_REPORT_FILE=json CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate -- python3 "$PLACES" spawned
+	jq -e -s 'any(.[]; .stack_python // [] | any(.file | endswith("/multiprocessing/process.py")))' json.*
+}
+
 @test "Python ends while daemon threads share" {
 	for python in $(pythons); do
 		found "$python" daemons

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/common/text.h"
 #include "tools/top/draw.h"
 #include "tools/top/pane.h"
 /* included last: its names are common words */
@@ -144,11 +145,38 @@ static bool leads_on(const struct pane *pane, size_t line, char *whom, size_t si
 	return line < pane->lines && leads_to(pane->line[line], whom, size) && strcmp(whom, pane->whom) != 0;
 }
 
+/* Folds the lines of @pane that are wider than the screen; a value goes on in its own column. */
+static void fold(struct pane *pane)
+{
+	char *folded = NULL, *next;
+	size_t size = 0, width = COLS > 20 ? (size_t)COLS : 20;
+	FILE *to = open_memstream(&folded, &size);
+
+	if (!to)
+		return;
+	for (char *line = pane->text; *line; line = next) {
+		size_t n = strcspn(line, "\n"), indent = strspn(line, " "), further = indent + 16;
+
+		next = line + n + (line[n] == '\n');
+		line[n] = 0;
+		if (n <= further || line[further - 1] != ' ' || line[further] == ' ' || further + 20 > width)
+			further = indent + 2 < width ? indent + 2 : 0;
+		cu_put_within(to, width, 0, further, line);
+	}
+	if (fclose(to) || !folded) {
+		free(folded);
+		return;
+	}
+	free(pane->text);
+	pane->text = folded;
+}
+
 static void fill(struct pane *pane)
 {
 	char whom[40], *next;
 	size_t at = 0;
 
+	fold(pane);
 	pane->lines = 0;
 	for (const char *c = pane->text; *c; c++)
 		pane->lines += *c == '\n' || !c[1];
