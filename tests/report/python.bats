@@ -112,7 +112,7 @@ found() {
 		CULIMBO_DIR="$PWD/limbo-${way// /}" "$C" $way --simulate -- python3 "$PLACES" spawned 2> text
 		cat text
 		grep -Fq "#1 spawned_work ($PLACES:" text
-		! grep -Eq '/multiprocessing/|<string>|/threading.py' text
+		run ! grep -Eq '/multiprocessing/|<string>|/threading.py' text
 	done
 	CULIMBO_FULL_STACKS=1 "$C" run --simulate -- python3 "$PLACES" spawned 2> text
 	grep -Eq '#[0-9]+ BaseProcess.run|#[0-9]+ run .*/multiprocessing/process.py' text

@@ -146,7 +146,7 @@ widest() {
 		seen 60 "show ${PID[$of]}"
 		awk 'length > 60 && NF > 1 && !/\// { print; wide = 1 } END { exit wide }' seen
 		"$C" show "${PID[$of]}" > out
-		! awk 'length > 60 && !/\// { wide = 1 } END { exit wide }' out # so there was something to fold
+		run ! awk 'length > 60 && !/\// { wide = 1 } END { exit wide }' out # so there was something to fold
 		[ "$(tr -s ' \n' ' ' < out | sed 's/[0-9.]*m\?[0-9.]*s ago//g')" = "$(tr -s ' \n' ' ' < seen | sed 's/[0-9.]*m\?[0-9.]*s ago//g')" ]
 	done
 	grep -q '^ \{16\}[^ ]' seen # a value goes on in its column
