@@ -4,6 +4,8 @@
 # (output and status come from bats, top_builddir from the test environment)
 # Python frames in reports, with each Python of this machine: the one on PATH, and pyenv's.
 
+bats_require_minimum_version 1.5.0
+
 setup() {
 	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
 	S=${top_srcdir:?}/tests/report
