@@ -115,6 +115,11 @@ job() {
 	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open 0.3
 	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
 	jq -e -s 'any(.[]; .type == "descendant" and .unprotected and .finding) and .[-1].unmanaged_imports == 1' json
+	# an open that the driver refuses opens nothing
+	handle=$(printf '0%.0s' {1..128})
+	run --separate-stderr "$C" check --simulate -- sh -c 'echo "open $1" | "$2"' sh "$handle" "$SHARER"
+	echo "$output $stderr"
+	[[ $stderr != *unmanaged_imports* ]]
 }
 
 @test "check: an importer without the library that was never seen: said, and a failure with --require-opened" {
