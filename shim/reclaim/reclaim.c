@@ -20,6 +20,7 @@
 #include "shim/limbo/collector.h"
 #include "shim/driver/devices.h"
 #include "shim/limbo/forced.h"
+#include "shim/limbo/press.h"
 #include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"
 #include "shim/base/log.h"
