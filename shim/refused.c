@@ -8,8 +8,8 @@
 #include "shim/diag/happened.h"
 #include "shim/diag/report_data.h"
 #include "shim/driver/made.h"
-#include "shim/importer/lookup.h"
 #include "shim/importer/mappings.h"
+#include "shim/importer/open.h"
 #include "shim/refused.h"
 #include "shim/self/self.h"
 
