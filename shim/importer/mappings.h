@@ -36,8 +36,8 @@
 #endif
 
 struct cl_mapping {
-	struct cl_link link;   /* the newest of its address is in the table */
-	/* the chain of one address, newest first: opened in another context, or just being closed */
+	struct cl_link link;   /* in the table, if it is the newest mapping at its address */
+	/* the chain of an address, newest first: others were opened in another context, or are just being closed */
 	struct cl_node node;
 	struct cl_hold *hold;     /* NULL: unmanaged */
 	struct cl_belongs of;
@@ -49,7 +49,7 @@ struct cl_mapping {
 };
 /* The phases of a pool's import.  limbo/pool_imports.c has the table of the steps from one to another. */
 enum cl_pool_import_phase {
-	CL_IMPORT_NEW,	   /* the driver has mapped it, and it is not among the mappings yet: the first */
+	CL_IMPORT_NEW,	   /* each begins so: the driver has mapped it, and it is not among the mappings yet */
 	CL_IMPORT_OPEN,	   /* imported more often than freed */
 	CL_IMPORT_FREED,   /* freed as often, but some stream has not reached its free */
 	CL_IMPORT_GOING,   /* its last free is with the driver: another block may be at its address */
@@ -77,7 +77,7 @@ struct cl_hold {
 	bool detached;	      /* not in the table any more: its record or file id is another's now */
 	bool gone;	      /* given back, but `first` is in use: freed with it */
 	bool mapped;	      /* `first` is in use */
-	bool late;	      /* taken after its exporter had freed the block, and not told of yet */
+	bool late;	      /* taken after its exporter had freed the block, and not reported yet */
 	int device;	      /* of a pool's block that is open: its device, as this process counts */
 	uint64_t opens;	      /* of all its mappings */
 	uint64_t pending;     /* opens of it that are in the driver */
@@ -170,7 +170,7 @@ struct cl_opening {
 	CUdevice device;
 	uint32_t stack;
 	enum cl_sight sight; /* of an unmanaged import: where its exporter's file would be */
-	bool stale; /* CULIMBO_MODE=observe: the driver is asked all the same, and then cl_open_tell_stale() tells of it */
+	bool stale; /* CULIMBO_MODE=observe: the driver is asked all the same, and then cl_open_tell_stale() reports it */
 };
 
 /* One table for each enum cl_kind.  The key is the device address, or the CUevent. */
@@ -228,7 +228,7 @@ struct cl_import {
 	enum cl_kind kind;
 	bool managed;		/* its exporter knows of us */
 	bool stays;		/* its exporter has freed it */
-	bool told;		/* its exporter has ended, and has told of it */
+	bool told;		/* its exporter has ended, and has reported it */
 };
 /* Calls @each for every import.  The caller holds cl_imports_lock. */
 void cl_imports_each(void (*each)(const struct cl_import *import, void *data), void *data);

@@ -307,16 +307,16 @@ void cl_open_give_up(const struct cl_opening *o)
 }
 
 /*
- * Returns true if the block ended with its exporter's context.  What we have of it stays ours.  It
- * may be opened again if the driver returns the mapping that we have; else it has opened another
- * block.
+ * Returns true if the block of @hold ended with its exporter's context.  A mapping of it that we have stays
+ * valid.  If the driver returns that mapping, the block may be opened again; else the driver has opened
+ * another block.
  */
 static bool is_orphaned(const struct cl_hold *hold)
 {
 	return cl_life_state(cl_record_life(&hold->peer->region, cl_hold_record(hold))) == CL_ORPHANED;
 }
 
-/* Fills @about in, of an open of a late hold, which is told of once. */
+/* Fills in @about for the report of a late open: each late hold is reported once. */
 static __attribute__((noinline, cold)) void take_late_locked(const struct cl_opening *o,
 							     const struct cl_resolved *resolved,
 							     enum cl_kind kind, uint64_t key,

@@ -18,8 +18,8 @@ struct cl_resolved {
 	struct cl_stamp stamp;
 	uint32_t pid;	    /* of its exporter, as the driver's handle has it */
 	int err;	    /* why it may not be opened, -errno, or 0 */
-	bool known;	    /* the stamp is of an exporter whose file we have, or of our own */
-	bool own;	    /* it is of our own */
+	bool known;	    /* the stamp is of our own file, or of an exporter whose file we have */
+	bool own;	    /* the stamp is of our own file */
 	bool exporter_gone;	    /* the directory that the stamp names is here, and the file is not */
 	enum cl_sight sight; /* if there is no such file here: where it would be */
 	bool again;	    /* it is open here already, so the call stack is known */
@@ -32,11 +32,11 @@ struct cl_resolved {
 void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind);
 /*
  * The same for a block of a pool, whose export data are in @form, which stays as long as *resolved.
- * @form->data become what the driver made.  Returns false if they have no stamp: then nothing is known
- * of them, and they stay as they are.  So do those with a stamp of another version, of which the process is
- * known, and that the driver made the rest.
+ * @form->data become what the driver made.  Returns false if the data have no stamp: then they stay as they
+ * are, and nothing is known of them.  Data with a stamp of another version stay as they are, too, and only
+ * the exporter's process is known of them: then it returns true.
  *
- * *key is the key of their turn.  If a hold is taken, @turn is: one lock does for both.  Else @turn->key is 0.
+ * *key is the key of the data's turn.  If a hold is taken, so is @turn, under the same lock.  Else @turn->key is 0.
  */
 struct cl_pool_form;
 struct cl_turn;

@@ -95,8 +95,8 @@ static inline bool cl_limbo_context_died_locked(struct cl_exporter *ex, struct c
 }
 
 /*
- * A call that may have ended a context is over: moves the blocks that are BLOCKED on.  Returns true if a
- * collection may have passed over something meanwhile, so that the caller must wake the collector.
+ * A call that may have ended a context is over: moves each BLOCKED block to the state that it belongs in.
+ * Returns true if a collection may have passed over something during the call: the caller wakes the collector.
  */
 bool cl_limbo_unblock_locked(struct cl_exporter *ex);
 

@@ -12,12 +12,12 @@
 #include "shim/limbo/limbo.h"
 
 /*
- * Somebody needs memory of @device, an entry of the header's `device` (CL_ANY_DEVICE: of any, or the
- * host's: a pool has no room left).
- * Ends the grace of all its memory, and until @until (CLOCK_MONOTONIC, ns) a block that is
- * freed there gets none: the process in need must have it before it can wait in a limbo again.
- * @until is moved into the range from CL_PRESSED_LEAST to CL_PRESSED_MOST from now, since it
- * may come from another process.  Gives nothing back yet.
+ * A process needs memory of @device, an entry of the header's `device`.  With CL_ANY_DEVICE it needs memory
+ * of any device, or of the host for a pool that has no room left.  Ends the grace of all blocks there.  Until
+ * @until (CLOCK_MONOTONIC, ns) blocks that are freed there get none: else memory that comes back could be
+ * allocated, freed and in a limbo again before the process in need has it.  @until may come from another
+ * process, so it is moved into the range from CL_PRESSED_LEAST to CL_PRESSED_MOST from now.  Gives nothing
+ * back yet.
  */
 void cl_limbo_press(struct cl_exporter *ex, unsigned int device, uint64_t until);
 #define CL_PRESSED_LEAST 20000000ull /* ns */
