@@ -25,7 +25,7 @@
 
 #define ANSWER_MS 30000 /* long, because the first answer waits for a context to be created */
 #define END_MS 20000
-#define ACTORS_MAX 72
+#define ACTORS_MAX 96
 #define UNDER_MAX 16 /* the maximum number of words in E2E_UNDER */
 #define CLAIM_TRIES 6144 /* of 1 KiB: more than fill any chunk */
 
@@ -535,6 +535,38 @@ bool files_within(int n, double ms)
 		if (!watch_until(deadline))
 			return false;
 	return true;
+}
+
+bool no_file_is_left(void)
+{
+	DIR *directory = opendir(limbo_folder());
+	struct dirent *entry;
+	bool none = true;
+
+	if (!directory)
+		return true;
+	while ((entry = readdir(directory)))
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) {
+			note("%s is left", entry->d_name);
+			none = false;
+		}
+	closedir(directory);
+	return none;
+}
+
+bool no_file_stays(void)
+{
+	double deadline = now_ms() + 10000;
+
+	while (files() && watch_until(deadline) && actors_n < ACTORS_MAX) {
+		struct actor *next = ENTER("next");
+
+		export_block(next, alloc(next, SMALL));
+		leave(next);
+		for (double pause = now_ms() + 300; files() && watch_until(pause);)
+			;
+	}
+	return no_file_is_left();
 }
 
 /* --------------------------------------------------------------------- main */
