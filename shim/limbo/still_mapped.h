@@ -46,11 +46,13 @@ void cl_still_discard(struct cl_still_entry *entry);
 
 /*
  * Virtual memory, with and without CULIMBO_STRICT: the program unmaps @block, at @stack.  If others hold it,
- * there is an entry.  It becomes a finding if the program maps something there, at @address, before the last
- * holder has closed it: until then the holder has read old bytes.
+ * there is an entry.  It becomes a finding if the program maps something else there, at @address, before the
+ * last holder has closed it: until then the holder has read old bytes.  @allocation is the number of what
+ * is unmapped, or mapped as a whole; 0 stands for another one, or a part.
  */
-void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint32_t stack);
-void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size);
+void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t allocation,
+			      uint32_t stack);
+void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint64_t allocation);
 
 /* A holder of @record has gone: if it was the last one, the entry of @record becomes a finding. */
 void cl_still_left_locked(struct cl_exporter *ex, uint32_t record);
