@@ -112,9 +112,11 @@ void pool_trim(void)
 
 /* --------------------------------------------------------------------------- exec */
 /* The process goes on as another image: what it held or shared is gone. */
-void pool_exec(void)
+static void exec_once(bool bare)
 {
-	struct pair pair = pool_pair(both, both);
+	const char *who = bare ? "control: bare, pool:" : "16";
+	struct entry entry = { .bare = bare, .env = POOL_GRACE };
+	struct pair pair = pool_pair(entry, entry);
 	uint64_t block = pool_alloc(&pair, SMALL), import, kept;
 	struct handle data = pool_export(pair.p, block);
 	struct actor *q;
@@ -122,27 +124,29 @@ void pool_exec(void)
 	pool_import(pair.c, pair.taken, &data);
 	free_block(pair.p, block);
 	tell(pair.c, OP_exec, NULL, (const uint64_t[6]){ 0 });
-	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 C execs while it has it imported: P gets the address again");
+	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "%s C execs while it has it imported: P gets the address again", who);
 	ASK(pair.c, begin);
 	pair.taken = pool_taken_by(&pair, pair.c);
 	kept = pool_alloc(&pair, SMALL);
 	data = pool_export(pair.p, kept);
 	import = pool_import(pair.c, pair.taken, &data);
-	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 and C's new image imports the pool and a block");
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "%s and C's new image imports the pool and a block", who);
 	tell(pair.p, OP_exec, NULL, (const uint64_t[6]){ 0 });
 	ASK(pair.p, begin);
-	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 P execs: C reads its own bytes on");
-	ok(!try_free(pair.c, import), "16 and frees them");
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "%s P execs: C reads its own bytes on", who);
+	ok(!try_free(pair.c, import), "%s and frees them", who);
 	pair.pool = ASK(pair.p, pool_new, 0)->v[0];
 	pair.fd = pair.p->reply.v[1];
 	pair.taken = pool_taken_by(&pair, pair.c);
 	block = pool_alloc(&pair, SMALL);
 	data = pool_export(pair.p, block);
 	import = pool_import(pair.c, pair.taken, &data);
-	ok(reads(pair.c, import, SMALL, OWN, NULL), "16 P's new image shares on");
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "%s P's new image shares on", who);
 	free_block(pair.c, import);
 	leave(pair.c);
 	leave(pair.p);
+	if (bare)
+		return;
 	/* the next process that shares takes away the file of P's old image */
 	for (double deadline = now_ms() + SOON_MS; files() && watch_until(deadline);) {
 		q = ENTER("Q");
@@ -150,6 +154,12 @@ void pool_exec(void)
 		leave(q);
 	}
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+void pool_exec(void)
+{
+	exec_once(true);
+	exec_once(false);
 }
 
 /* ---------------------------------------------------------------------- memory back */
