@@ -145,6 +145,18 @@ words() {
 	done
 }
 
+@test "on a terminal, the lines of show end between words" {
+	scene
+	for of in P C; do
+		seen 60 "show ${PID[$of]}"
+		awk 'length > 60 && NF > 1 && !/\// { print; wide = 1 } END { exit wide }' seen
+		"$C" show "${PID[$of]}" > out
+		run ! awk 'length > 60 && !/\// { wide = 1 } END { exit wide }' out # so there was something to fold
+		[ "$(tr -s ' \n' ' ' < out | sed 's/[0-9.]*m\?[0-9.]*s ago//g')" = "$(tr -s ' \n' ' ' < seen | sed 's/[0-9.]*m\?[0-9.]*s ago//g')" ]
+	done
+	grep -q '^ \{16\}[^ ]' seen # a value goes on in its column
+}
+
 @test "a directory that is not there is told from one without files" {
 	mkdir -m 700 empty
 	run --separate-stderr "$C" ps --dir="$PWD/empty"
