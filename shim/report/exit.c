@@ -79,7 +79,7 @@ static bool begin_output(void)
 	report.both = cl_options.report_format.number == CL_FORMAT_BOTH;
 	if (report.both)
 		report.top = 0;
-	/* who started us may read the pipe when we have ended, and not before */
+	/* a parent may read the pipe only after we have ended */
 	report.emit.patience = PATIENCE;
 	return true;
 }
@@ -99,7 +99,7 @@ static unsigned int own_opens(uint32_t record)
 	return block ? block->own_opens : 0;
 }
 
-/* What our region does not tell of. */
+/* Adds a block without a record, which our region does not show. */
 static void add_without_record(struct cl_block *block, void *data)
 {
 	struct cl_view_block b = { .record = block->record, .kind = (enum cl_kind)block->kind,
@@ -247,7 +247,7 @@ uint64_t cl_report_write(int exit_status)
 	}
 	if (cl_options.report.number != CL_REPORT_OFF && (written || !all))
 		cl_told_locked(&report, written);
-	/* a status can't be read twice, so it has both sides */
+	/* for the exit status: it also says what another process has reported, since that has a status of its own */
 	findings += report.sums.told;
 	if (report.dirfd >= 0)
 		close(report.dirfd);

@@ -27,7 +27,7 @@
 		}                                  \
 	} while (0)
 
-/* What another process has told of is in JSON only, as no finding. */
+/* What another process has reported is in JSON only, and is no finding there. */
 static bool is_shown(const struct cl_report *report, const struct cl_report_group *g)
 {
 	return !g->suppressed && (!g->told || report->emit.json);

@@ -89,7 +89,7 @@ static void say_stack(struct cl_report *report, const struct cl_view *view, uint
 	if (!view || !cl_view_stack_depth(view, stack) || !cl_limit_stack(report, last))
 		return;
 	cl_emit_words(&report->emit, "    %s\n", happened);
-	/* who reads JSON from the start finds the program's own code first */
+	/* a reader of the JSON finds the program's own code first */
 	if (json)
 		cl_report_say_python(report, view, stack, key, 0);
 	cl_emit_array(&report->emit, key);
@@ -319,8 +319,8 @@ static unsigned int freed_there(const struct cl_report_group *g, const struct cl
 }
 
 /*
- * Prints where the exporter has freed one of the imports of @g.  Who joins both sides himself has it from the
- * exporter's report.
+ * Prints where the exporter has freed one of the imports of @g.  A command that joins both sides has
+ * it from the exporter's report.
  */
 static void say_free(struct cl_report *report, const struct cl_report_group *g)
 {
