@@ -65,11 +65,14 @@ setup_file() {
 	local away=(unshare -rnpf --mount-proc)
 	"${away[@]}" true || skip "no namespaces here"
 	[ "$(printf '6.15\n%s\n' "$(uname -r)" | sort -V | head -n 1)" = 6.15 ] || skip "Linux tells nothing of what its parent has taken"
-	# between them the pause of its looks grows to 50 ms: without a look at each start it names one of ten
-	"${away[@]}" "$C" check --simulate --allow-no-cuda --output text -- \
-		sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; sh -c "kill -SEGV \$\$"; done; sleep 0.1' || :
-	cat text
-	[ "$(unfold text | grep -cE '^culimbo: process [0-9]+ \(.*\) was killed by signal 11 ')" -ge 5 ]
+	# between them the pause of its looks grows to 50 ms: without a look at each start it names two of ten
+	for _ in 1 2 3 4 5 6; do # a busy machine may come too late
+		"${away[@]}" "$C" check --simulate --allow-no-cuda --output text -- \
+			sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; sh -c "sleep 0.01; kill -SEGV \$\$"; done; sleep 0.1' || :
+		cat text
+		[ "$(unfold text | grep -cE '^culimbo: process [0-9]+ \(.*\) was killed by signal 11 ')" -lt 7 ] || return 0
+	done
+	false
 }
 
 @test "check names a killed process that it has never seen, from the file that it left" {
