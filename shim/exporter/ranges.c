@@ -9,7 +9,7 @@
 static struct cl_table by_handle = CL_TABLE_BEGIN(by_handle);
 static struct cl_reserved **reservations; /* in order of their addresses */
 static size_t reservations_n, reservations_room;
-static uint64_t last_number;
+static uint64_t last_number, last_allocation;
 
 /* ---------------------------------------------------------------- allocations */
 static void list(struct cl_physical *physical, CUmemGenericAllocationHandle handle)
@@ -61,6 +61,7 @@ void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl
 	}
 	*physical = *what;
 	physical->handles = 1;
+	physical->number = ++last_allocation;
 	physical->ranges = physical->releasing = 0;
 	list(physical, handle);
 }

@@ -31,6 +31,7 @@ struct cl_physical {
 	uint64_t handles, ranges; /* references: the program's handles, and mappings */
 	uint64_t releasing;	  /* how many calls that give a handle back are in the driver */
 	uint64_t size;
+	uint64_t number; /* no other allocation of this process has it */
 	int device;
 };
 

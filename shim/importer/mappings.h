@@ -157,7 +157,7 @@ void cl_hold_free_locked(struct cl_hold *hold);
  */
 void cl_hold_keep_locked(struct cl_hold *hold, struct cl_stamp stamp, const void *handle);
 /*
- * Returns true if @peer has ended and a later process has its file id.  Then the holds of @peer
+ * Returns true if @peer's file has ended and a later process has its file id.  Then the holds of @peer
  * and @peer itself are detached, so that opens find the later one; @peer may be freed.
  */
 bool cl_hold_succeeded_locked(struct cl_peer *peer);

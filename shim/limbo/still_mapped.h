@@ -47,10 +47,13 @@ void cl_still_discard(struct cl_still_entry *entry);
 /*
  * unmapped(): the program unmaps @block, virtual memory, at @stack.  If others hold it an entry is made, with and
  * without CULIMBO_STRICT.  mapped_anew(): the program maps something at @address.  If a block that was there is
- * still held, its entry becomes a finding when the last holder closes it: until then it reads the old bytes.
+ * still held, and is not what is mapped now, its entry becomes a finding when the last holder closes it: until
+ * then that holder reads the old bytes.  @allocation is the number of what is unmapped, or mapped as a whole;
+ * 0 stands for another one, or a part.
  */
-void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint32_t stack);
-void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size);
+void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t allocation,
+			      uint32_t stack);
+void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint64_t allocation);
 
 /* A holder of @record has gone: if it was the last one, the entry of @record becomes a finding. */
 void cl_still_left_locked(struct cl_exporter *ex, uint32_t record);

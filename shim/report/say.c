@@ -155,6 +155,8 @@ static void say_head(struct cl_report *report)
 	else
 		cl_emit_string(e, "state", cl_report_state_name(p->state), " (", ")");
 	cl_emit_string(e, "command", p->command, p->command[0] ? ": " : NULL, "");
+	if (strlen(p->command) >= sizeof(((struct cl_header *)0)->command) - 1)
+		cl_emit_words(e, "..."); /* there is room for its start only */
 	if (p->file_id) {
 		char name[16];
 

@@ -5,7 +5,6 @@
  * Rule: An actor is killed however the stage ends (PR_SET_PDEATHSIG).  No wait for an
  * actor is unbounded.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -40,7 +39,7 @@ static const char *const operation_names[] = {
 #undef X
 };
 
-static const char *setting(const char *name)
+const char *setting(const char *name)
 {
 	const char *value = getenv(name);
 
@@ -505,68 +504,6 @@ bool tail_is_zero(const struct handle *handle)
 bool refused(int result)
 {
 	return result == INVALID_VALUE || result == NOT_PERMITTED;
-}
-
-/* --------------------------------------------------------- culimbo's folder */
-const char *limbo_folder(void)
-{
-	return setting("CULIMBO_DIR");
-}
-
-int files(void)
-{
-	DIR *directory = opendir(limbo_folder());
-	struct dirent *entry;
-	int n = 0;
-
-	if (!directory)
-		return 0;
-	while ((entry = readdir(directory)))
-		n += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
-	closedir(directory);
-	return n;
-}
-
-bool files_within(int n, double ms)
-{
-	double deadline = now_ms() + ms;
-
-	while (files() != n)
-		if (!watch_until(deadline))
-			return false;
-	return true;
-}
-
-bool no_file_is_left(void)
-{
-	DIR *directory = opendir(limbo_folder());
-	struct dirent *entry;
-	bool none = true;
-
-	if (!directory)
-		return true;
-	while ((entry = readdir(directory)))
-		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) {
-			note("%s is left", entry->d_name);
-			none = false;
-		}
-	closedir(directory);
-	return none;
-}
-
-bool no_file_stays(void)
-{
-	double deadline = now_ms() + 10000;
-
-	while (files() && watch_until(deadline) && actors_n < ACTORS_MAX) {
-		struct actor *next = ENTER("next");
-
-		export_block(next, alloc(next, SMALL));
-		leave(next);
-		for (double pause = now_ms() + 300; files() && watch_until(pause);)
-			;
-	}
-	return no_file_is_left();
 }
 
 /* --------------------------------------------------------------------- main */

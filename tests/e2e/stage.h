@@ -153,6 +153,9 @@ bool tail_is_zero(const struct handle *handle);
 /* The driver's two errors for a handle that it refuses (doc/measurements.md). */
 bool refused(int result);
 
+/* The value of an environment variable that run.sh sets. */
+const char *setting(const char *name);
+
 /* --------------------------------------------------------- culimbo's folder */
 const char *limbo_folder(void); /* CULIMBO_DIR of this scene; it need not exist */
 /* The number of files in it. */
