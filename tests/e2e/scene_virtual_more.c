@@ -107,6 +107,11 @@ void virtual_no_service(void)
 	result = try_open(c, &handle, &import);
 	ok(result && !refused(result) && now_ms() - start < 5000,
 	   "17 P has lost its socket: the open ends with an error (%d, %.0f ms)", result, now_ms() - start);
+	start = now_ms();
+	for (int i = 0; i < 4; i++)
+		result = try_open(c, &handle, &import);
+	ok(result && !refused(result) && now_ms() - start < 1500, "17 and further opens don't wait (%d, four in %.0f ms)",
+	   result, now_ms() - start);
 	handle = export_block(p, at);
 	result = try_open(c, &handle, &import);
 	ok(!result && reads(c, import, PIECE, OWN, NULL), "17 P exports it again: C opens it (%d)", result);
