@@ -535,8 +535,8 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 		/* no context has ended, and a finding of its own says that it was given back */
 		if (block.given_back)
 			continue;
-		/* its holders have closed it or have ended: a finding of its own tells of that */
-		if (block.freed_observed && !block.holders && !block.pinned && !own)
+		/* its holders have closed it or have ended, and no collection has seen that yet: nothing is open */
+		if (block.class == CL_VIEW_ORPHANED && !block.holders && !block.pinned && !own)
 			continue;
 		/* nor here: it is what protect would keep, and is told of as that */
 		if (block.freed_observed)
