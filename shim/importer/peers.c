@@ -122,7 +122,7 @@ static void make_room(void)
 
 	idle.most = IDLE;
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / SHARE < IDLE)
-		/* at least 1: who becomes idle is not closed by its own cl_peer_put() */
+		/* at least 1: a peer that becomes idle is not closed by that same cl_peer_put() */
 		idle.most = limit.rlim_cur < SHARE ? 1 : (unsigned int)(limit.rlim_cur / SHARE);
 	while (drop_oldest(idle.most - 1))
 		;
@@ -318,7 +318,7 @@ void cl_peer_drop_unused(struct cl_peer *peer)
 
 	if (peer->holds || (peer->slot >= 0 && !peer->detached))
 		return;
-	/* one system call if the exporter lives; if not, its file goes though we share nothing */
+	/* one system call if the exporter lives; if it is dead its file goes, also if we share nothing */
 	if (peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0) {
 		dirfd = cl_self_open_dir(false);
 		if (dirfd >= 0) {

@@ -90,6 +90,7 @@ static const struct {
 	{ "fact-17", pool_memory_back },
 	{ "fact-18", pool_ends },
 	{ "fact-31", pool_threshold },
+	{ "pool-memory", pool_memory_of_exported },
 	{ "fact-33", pool_waits },
 	{ "pool-captures", pool_captures },
 	{ "pool-calls-in-captures", pool_calls_in_captures },
