@@ -28,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RUN_DEADLINE_S 120
+#define RUN_DEADLINE_S 170
 
 /* Prints the driver's name and version; a separate process asks for them. */
 static void introduce(void)
