@@ -91,6 +91,7 @@ static const struct {
 	{ "fact-18", pool_ends },
 	{ "fact-31", pool_threshold },
 	{ "pool-memory", pool_memory_of_exported },
+	{ "pool-pending", pool_pending },
 	{ "fact-33", pool_waits },
 	{ "pool-captures", pool_captures },
 	{ "pool-calls-in-captures", pool_calls_in_captures },
