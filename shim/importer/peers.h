@@ -60,8 +60,8 @@ static inline int cl_peer_need_slot(struct cl_peer *peer, bool *lost)
 void cl_peer_put(struct cl_peer *peer);
 
 /*
- * Returns true if @peer's exporter has ended and another exporter has its file id by now, as one
- * of 16,384 has.  Makes some system calls: ask only when a handle does not lead where it should.
+ * Returns true if @peer's exporter has ended, or at least its file has, and another exporter has its file
+ * id by now, as one of 16,384 has.  Makes some system calls: ask only when a handle does not lead where it should.
  */
 bool cl_peer_is_succeeded(struct cl_peer *peer);
 /* Makes room for the successor of @peer.  @peer is freed if nothing is held of it. */

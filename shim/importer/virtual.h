@@ -13,7 +13,7 @@
 #ifndef CL_IMPORTER_VIRTUAL_H
 #define CL_IMPORTER_VIRTUAL_H
 
-#include "shim/importer/lookup.h"
+#include "shim/importer/open.h"
 #include "shim/importer/mirror.h"
 
 /* So long an open waits for its exporter, which is stopped or too busy. */

@@ -77,7 +77,7 @@ static void one_of_two_dies(bool bare)
 	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 and after D's free P gets the address again");
 	leave(d);
 	leave(pair.p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 void pool_one_of_two_dies(void)
@@ -141,7 +141,7 @@ void pool_importer_dies(void)
 			ok(held && got, "16 C %s, %s P frees: P gets the address again within 1 s", deaths[how],
 			   before ? "and then" : "after");
 			leave(pair.p);
-			ok(files() == 0, "no file is left in CULIMBO_DIR");
+			ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 		}
 }
 
@@ -187,7 +187,7 @@ void pool_killed_writing(void)
 		ok(got && untouched, "16 and no byte of the next owner is touched");
 		kill_actor(pair.c);
 		leave(pair.p);
-		ok(files() == 0, "no file is left in CULIMBO_DIR");
+		ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	}
 }
 

@@ -119,7 +119,6 @@ static void exec_once(bool bare)
 	struct pair pair = pool_pair(entry, entry);
 	uint64_t block = pool_alloc(&pair, SMALL), import, kept;
 	struct handle data = pool_export(pair.p, block);
-	struct actor *q;
 
 	pool_import(pair.c, pair.taken, &data);
 	free_block(pair.p, block);
@@ -148,12 +147,7 @@ static void exec_once(bool bare)
 	if (bare)
 		return;
 	/* the next process that shares takes away the file of P's old image */
-	for (double deadline = now_ms() + SOON_MS; files() && watch_until(deadline);) {
-		q = ENTER("Q");
-		export_block(q, alloc(q, SMALL));
-		leave(q);
-	}
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_stays(), "no file is left in CULIMBO_DIR");
 }
 
 void pool_exec(void)

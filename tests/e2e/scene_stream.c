@@ -59,7 +59,7 @@ static void streams_apart(void)
 	ASK(p, kernel_wait);
 	leave(o);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 static void devices_apart(void)
@@ -86,7 +86,7 @@ static void devices_apart(void)
 	ok(!result && ASK(p, stream_query, LEGACY)->result == NOT_READY,
 	   "15 memory freed on device 1 serves an allocation while device 0 is busy (%d)", result);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A thread's own default stream waits neither for another thread's nor for the program's streams. */
@@ -156,7 +156,7 @@ static void per_thread_streams(void)
 	per_thread_stream("getproc");
 	per_thread_free("dlsym");
 	per_thread_free("getproc");
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 const struct scene stream_scenes[] = {

@@ -171,6 +171,12 @@ void cu_put_line(FILE *to, size_t at, size_t further, const char *text)
 	struct winsize size = { .ws_col = 0 };
 	size_t width = isatty(fileno(to)) && !ioctl(fileno(to), TIOCGWINSZ, &size) && size.ws_col > further + 20 ?
 			       size.ws_col : SIZE_MAX;
+
+	cu_put_within(to, width, at, further, text);
+}
+
+void cu_put_within(FILE *to, size_t width, size_t at, size_t further, const char *text)
+{
 	size_t gap = 0;
 
 	while (*text) {

@@ -35,6 +35,8 @@ size_t cu_width(const char *text);
  * width, broken between words; further ones begin in column @further.
  */
 void cu_put_line(FILE *to, size_t at, size_t further, const char *text);
+/* The same, in lines of @width columns, wherever it goes. */
+void cu_put_within(FILE *to, size_t width, size_t at, size_t further, const char *text);
 
 /* Returns @path relative to the current directory, in @to, if that is shorter; else @path. */
 const char *cu_path_from_here(const char *path, char *to, size_t size);
