@@ -170,6 +170,7 @@ struct cl_opening {
 	CUdevice device;
 	uint32_t stack;
 	enum cl_sight sight; /* of an unmanaged import: where its exporter's file would be */
+	bool unmanaged; /* no hold can be had: its exporter runs without culimbo, or its file is not here */
 	bool stale; /* CULIMBO_MODE=observe: the driver is asked all the same, and then cl_open_tell_stale() reports it */
 };
 

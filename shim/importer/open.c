@@ -282,7 +282,7 @@ CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved
 	else
 		/* logged after the open if the file lies elsewhere; not if its exporter is just ending */
 		o->sight = resolved->sight;
-	cl_count(unmanaged_imports);
+	o->unmanaged = true;
 	return CUDA_SUCCESS;
 }
 
@@ -419,8 +419,12 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 		cl_recent_closes_remove(kind == CL_VIRTUAL ? CL_MEMORY : kind, key);
 	if (__builtin_expect(late, 0))
 		cl_open_tell_late(resolved, &about, o->stack);
-	if (__builtin_expect(o->sight != CL_HERE, 0))
-		cl_open_say_unprotected(o->sight);
+	if (__builtin_expect(!o->hold, 0)) {
+		if (o->unmanaged)
+			cl_count(unmanaged_imports);
+		if (o->sight != CL_HERE)
+			cl_open_say_unprotected(o->sight);
+	}
 	return true;
 }
 

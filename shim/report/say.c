@@ -282,6 +282,7 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 		say_count(e, "released", counts->released);
 		say_count(e, "released_bytes", counts->released_bytes);
 		say_count(e, "pool_exports", counts->pool_exports);
+		say_count(e, "unmanaged_imports", counts->unmanaged_imports);
 		say_count(e, "cut", counts->cut);
 		say_count(e, "cut_bytes", counts->cut_bytes);
 		say_count(e, "kept_mapped", counts->kept_mapped);

@@ -403,12 +403,17 @@ static void say_open_of_dead(struct cl_report *report, const struct cl_report_gr
 		if (region->slot[slot].who.pid == g->pid && cl_view_slot(report->view, slot, &h) && h.who.pid == g->pid)
 			its = cl_report_peer(report, &h.who, 0);
 
-		for (unsigned int i = 0; its && i < g->items; i++)
+		for (unsigned int i = 0; its && i < g->items; i++) {
+			/* what it had open may be much, and groups many: an end must not take long */
+			if (cl_view_imports(its) > report->imports_left)
+				return;
+			report->imports_left -= cl_view_imports(its);
 			if (cl_view_import_of(its, report->process.file_id, g->item[i].record, g->item[i].generation,
 					      &import) && import.stack) {
 				say_stack(report, its, import.stack, "open_stack", opened, false);
 				return;
 			}
+		}
 	}
 }
 

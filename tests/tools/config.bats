@@ -49,6 +49,10 @@ names() {
 	jq -e '.options[] | select(.name == "CULIMBO_SETTLE") |
 		.value == "250ms" and .source == "default"' <<< "$output"
 	jq -e 'all(.options[]; .help | length > 10)' <<< "$output"
+	# seconds are said to be seconds
+	[ "$(CULIMBO_GRACE=5 "$C" config --raw --noheadings -o VALUE grace)" = 5s ]
+	[ "$(CULIMBO_GRACE=0 "$C" config --raw --noheadings -o VALUE grace)" = 0 ]
+	[ "$(CULIMBO_GRACE=0.5 "$C" config --raw --noheadings -o VALUE grace)" = 0.5s ]
 }
 
 @test "complaints go to stderr, the default is shown" {
