@@ -204,15 +204,32 @@ static bool has_gone(const struct cl_resolved *resolved, int err)
 }
 
 /*
+ * Returns true if a service that @peer does not have now may come.  All opens together wait for it, not each
+ * of them: a program opens thousands of handles of an exporter that has closed its socket for good.
+ */
+static bool may_be_served(struct cl_peer *peer)
+{
+	uint64_t now = cl_now(), since = atomic_load(&peer->unserved);
+
+	if (!since && atomic_compare_exchange_strong(&peer->unserved, &since, now))
+		since = now;
+	return now < since + CL_VIRTUAL_NO_SERVICE;
+}
+
+/*
  * Returns true if it is worth while to ask again: something else was mapped or unmapped meanwhile, or the
  * exporter has no service, but lives.  A process that ends has none some time before it is dead; one that
  * lost it gets another with its next export.
  */
-static bool may_come(const struct cl_resolved *resolved, int err, uint64_t began)
+static bool may_come(const struct cl_resolved *resolved, int err)
 {
-	if (err == -ESTALE)
-		return lives(resolved);
-	return has_no_service(err) && !has_gone(resolved, err) && cl_now() < began + CL_VIRTUAL_NO_SERVICE;
+	struct cl_peer *peer = resolved->hold->peer;
+
+	if (!has_no_service(err)) {
+		atomic_store(&peer->unserved, 0);
+		return err == -ESTALE && lives(resolved);
+	}
+	return !has_gone(resolved, err) && may_be_served(peer);
 }
 
 /* ------------------------------------------------------------------------- peers */
@@ -285,7 +302,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
 	const struct timespec pause = { 0, 1000000 };
 	struct cl_stay stay;
-	uint64_t began = cl_now(), until = began + CL_VIRTUAL_WAIT;
+	uint64_t until = cl_now() + CL_VIRTUAL_WAIT;
 	CUresult result;
 	int err;
 
@@ -303,7 +320,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = get_and_map(resolved, &get, until, device, address, &err);
 		/* what was mapped here has been unmapped since */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
-		if (!get.all && !may_come(resolved, err, began))
+		if (!may_come(resolved, err) && !get.all)
 			break;
 		if (cl_now() >= until) {
 			result = CUDA_SUCCESS;

@@ -18,7 +18,7 @@
 
 /* So long an open waits for its exporter, which is stopped or too busy. */
 #define CL_VIRTUAL_WAIT 5000000000ull /* ns */
-/* And so long for one that has no service: it ends, or has lost it. */
+/* And so long all opens together for one that has no service: it ends, or has lost it. */
 #define CL_VIRTUAL_NO_SERVICE 2000000000ull /* ns */
 
 /*

@@ -391,7 +391,7 @@ static void called_without_file(struct cl_exporter *ex)
 		return;
 	}
 	atomic_fetch_and(&ex->collector.no_thread, (uint8_t)~CL_NO_THREAD_NO_FILE);
-	/* a free that another thread made just before that has set it in vain */
+	/* a free in another thread may have set the flag just before this thread has cleared it */
 	if (cl_pool_imports_any_left(ex))
 		atomic_fetch_or(&ex->collector.no_thread, CL_NO_THREAD_NO_FILE);
 }

@@ -20,9 +20,9 @@ struct cl_still_entry {
 	uint32_t free_stack;
 	unsigned int slot;	/* of that process */
 	bool died;		/* without closing it */
-	bool unmapped;		/* virtual memory: a finding only if */
-	bool anew;		/* something else was mapped there meanwhile */
-	uint64_t allocation;	/* its number */
+	bool unmapped;		/* virtual memory: it becomes a finding only if .anew */
+	bool anew;		/* something else was mapped at its address */
+	uint64_t allocation;	/* the number of what was unmapped */
 };
 
 static bool has_holders(struct cl_exporter *ex, uint32_t record)

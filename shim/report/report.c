@@ -535,8 +535,8 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 		/* no context has ended, and a finding of its own says that it was given back */
 		if (block.given_back)
 			continue;
-		/* its holders have closed it or have ended: that is a finding of its own */
-		if (block.freed_observed && !block.holders && !block.pinned && !own)
+		/* its holders have closed it or have ended, and no collection has seen that yet: nothing is open */
+		if (block.class == CL_VIEW_ORPHANED && !block.holders && !block.pinned && !own)
 			continue;
 		/* no context has ended here, either: CULIMBO_MODE=protect would keep it in the limbo */
 		if (block.freed_observed)

@@ -483,7 +483,7 @@ static int pressure_of_destroyed_once(bool bare)
 {
 	const uint64_t large = 256 * MIB;
 	const char *how = bare ? "control: bare, pool: " : "16 ";
-	struct entry entry = { .bare = bare, .env = "CULIMBO_GRACE=1m CULIMBO_GRACE_BYTES=1GiB" };
+	struct entry entry = { .bare = bare, .env = "CULIMBO_GRACE=1m CULIMBO_GRACE_BYTES=1GiB CULIMBO_PRESSURE_WAIT=10s" };
 	struct pair pair = { .p = enter("P", entry), .c = enter("Q", entry) };
 	struct actor *h = ENTER("H", .bare = true);
 	uint64_t block, what;

@@ -222,6 +222,7 @@ void pool_of_other_device(struct worker *a, struct worker *b);
 void pool_memory_back(struct worker *a, struct worker *b);
 void pool_threshold(struct worker *a, struct worker *unused);
 void pool_memory_of_exported(struct worker *unused, struct worker *b);
+void pool_pending(struct worker *a, struct worker *b);
 
 /* conformance_virtual.c */
 void virtual_handles(struct worker *a, struct worker *unused);

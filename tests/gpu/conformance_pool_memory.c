@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Facts 17 and 31: when the device gets back the memory of a pool that processes share.
+ * Facts 17 and 31: when the device gets back the memory of a pool that processes share; and what an
+ * importer's stream-ordered free waits for.
  */
 #include "conformance.h"
 
@@ -170,4 +171,48 @@ void pool_memory_of_exported(struct worker *unused, struct worker *b)
 		back_when(b, keeps ? KEEP_ALL : 0, true, false);
 		back_when(b, keeps ? KEEP_ALL : 0, true, true);
 	}
+}
+
+/* A free of an import in a stream that is busy: what does it wait for, and what of an import made meanwhile? */
+void pool_pending(struct worker *a, struct worker *b)
+{
+	uint64_t d, p = 0, q = 0;
+	unsigned char data[64];
+	struct answer free, again;
+	int first, second, known;
+
+	if (!share_pool(a, b, KEEP_ALL))
+		return;
+	d = pool_alloc(a, 4 * MIB);
+	set_word(a, d, 41);
+	pool_export(a, d, data);
+	pool_import(b, data, &p);
+	ask(b, POOL_FREE, p, 1, 0, 0); /* the first free of a process takes some ms */
+	pool_import(b, data, &p);
+	ask(b, FILL, p, 1, 42, 200 * MS);
+	free = ask(b, POOL_FREE, p, 0, 0, 0);
+	known = ask(b, RANGE, p, 0, 0, 0).result;
+	ok(!free.result && free.ns < 100 * MS && known,
+	   "pools: cuMemFreeAsync of an import behind a kernel of 200 ms returns at once (%d, %.1f ms), and the address is unknown "
+	   "from then on (%d)", free.result, (double)free.ns / 1e6, known);
+	again = ask_handle(b, POOL_IMPORT, data);
+	q = again.v[0];
+	ok(!again.result && q == p && again.ns < 100 * MS,
+	   "pools: while that is pending it can be imported again (%d, %.1f ms), at the same address", again.result,
+	   (double)again.ns / 1e6);
+	ask(b, SYNC, 0, 0, 0, 0);
+	ok(get(a, d) == 42, "pools: the kernel before the free has written into the block (%u)", get(a, d));
+	ok(get(b, q) == 42, "pools: the new import is good when the stream has passed the free (%u)", get(b, q));
+	first = release(b, q);
+	second = release(b, q);
+	ok(!first && second == 1, "pools: its free gives %d, a second one 1 (%d)", first, second);
+
+	pool_import(b, data, &p);
+	ask(b, SPIN, 200 * MS, 0, 0, 0);
+	first = ask(b, POOL_FREE, p, 0, 0, 0).result;
+	second = ask(b, POOL_FREE, p, 0, 0, 0).result;
+	ok(!first && second == 1, "pools: freed twice in a busy stream, the second free gives 1 (%d, %d)", first, second);
+	ask(b, SYNC, 0, 0, 0, 0);
+	pool_free(a, d);
+	end_pool(a);
 }

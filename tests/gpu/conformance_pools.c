@@ -279,6 +279,10 @@ void pool_twice(struct worker *a, struct worker *b)
 	second = release(b, p);
 	ok(!first && second == 1, "fact 15: the first free gives %d, the second 1 (%d)", first, second);
 	note("measured: after the first free cuMemGetAddressRange gives %d", ask(b, RANGE, p, 0, 0, 0).result);
+	pool_import(b, data, &p);
+	pool_import(b, data, &q);
+	release(b, p);
+	note("measured: imported twice and freed once, the destroy of the imported pool gives %d", ask(b, POOL_LEAVE, 0, 0, 0, 0).result);
 	pool_free(a, d);
 	end_pool(a);
 }
