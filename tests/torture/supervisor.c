@@ -348,6 +348,8 @@ unsigned int read_reports(const pid_t *last, unsigned int n, uint64_t *reclaimed
 		limbo = 0;
 		said = false;
 		while (file && fgets(line, sizeof(line), file)) {
+			/* a process that shared nothing since it began anew says that in one line, without sums */
+			said = said || strstr(line, ": it shared no GPU memory");
 			if (!strstr(line, "culimbo: SUMMARY"))
 				continue;
 			*reclaimed += field(line, " reclaimed=");
