@@ -166,10 +166,10 @@ static void let_go(struct getting *get)
 }
 
 /* ----------------------------------------------------------------------- errors */
-static CUresult say(const struct cl_resolved *resolved, int err)
+static CUresult say(uint32_t pid, int err)
 {
 	cl_log_once(CL_LOG_WARN,
-		    "virtual memory of process %u cannot be opened: %s (error %d)", resolved->pid,
+		    "memory of process %u cannot be opened by its handle: %s (error %d)", pid,
 		    err == -ETIMEDOUT ? "it does not answer; is it stopped?" :
 		    err == -EBUSY     ? "what is mapped there changes too often, or its driver refuses it" :
 		    err == -EMFILE    ? "there are no descriptors left, here or there" :
@@ -180,12 +180,22 @@ static CUresult say(const struct cl_resolved *resolved, int err)
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-/* Returns true if the handle of @resolved is still good: then -ESTALE was of something else. */
-static bool lives(const struct cl_resolved *resolved)
+/* A handle, by what it names. */
+struct named {
+	struct cl_region *region;
+	uint32_t record, generation;
+};
+static struct named name_of(const struct cl_resolved *resolved)
 {
-	uint64_t life = cl_record_life(&resolved->hold->peer->region, resolved->stamp.record);
+	return (struct named){ &resolved->hold->peer->region, resolved->stamp.record, resolved->stamp.generation };
+}
 
-	return cl_life_generation(life) == resolved->stamp.generation && cl_life_state(life) == CL_EXPORTED;
+/* Returns true if the handle @named is still good: then -ESTALE was of something else. */
+static bool lives(const struct named *named)
+{
+	uint64_t life = cl_record_life(named->region, named->record);
+
+	return cl_life_generation(life) == named->generation && cl_life_state(life) == CL_EXPORTED;
 }
 
 /* Returns true if @err says that its exporter has no service. */
@@ -195,12 +205,12 @@ static bool has_no_service(int err)
 }
 
 /* Returns true if @err says that what was asked for is not there any more. */
-static bool has_gone(const struct cl_resolved *resolved, int err)
+static bool has_gone(const struct named *named, int err)
 {
 	if (err == -ESRCH || err == -ESTALE || err == -EBADMSG)
 		return true;
 	/* it may have lost its service, and live */
-	return has_no_service(err) && (!lives(resolved) || cl_gc_judge(&resolved->hold->peer->region) == CL_DEAD);
+	return has_no_service(err) && (!lives(named) || cl_gc_judge(named->region) == CL_DEAD);
 }
 
 /*
@@ -208,11 +218,11 @@ static bool has_gone(const struct cl_resolved *resolved, int err)
  * exporter has no service, but lives.  A process that ends has none some time before it is dead; one that
  * lost it gets another with its next export.
  */
-static bool may_come(const struct cl_resolved *resolved, int err, uint64_t began)
+static bool may_come(const struct named *named, int err, uint64_t began)
 {
 	if (err == -ESTALE)
-		return lives(resolved);
-	return has_no_service(err) && !has_gone(resolved, err) && cl_now() < began + CL_VIRTUAL_NO_SERVICE;
+		return lives(named);
+	return has_no_service(err) && !has_gone(named, err) && cl_now() < began + CL_VIRTUAL_NO_SERVICE;
 }
 
 /* ------------------------------------------------------------------------- peers */
@@ -231,6 +241,11 @@ void cl_virtual_peer(CUdevice of, CUdevice device)
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	cl_mirrors_add_device(of, device);
 	cl_stay_end(&stay);
+}
+
+uint64_t cl_virtual_peers(CUdevice device)
+{
+	return atomic_load(&peers[device]);
 }
 
 /* Gives access to devices that have got it to @of since @had was read. */
@@ -281,6 +296,7 @@ static CUresult get_and_map(const struct cl_resolved *resolved, struct getting *
 
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address)
 {
+	const struct named named = name_of(resolved);
 	struct cl_peer *peer = resolved->hold->peer;
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
 	const struct timespec pause = { 0, 1000000 };
@@ -303,7 +319,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = get_and_map(resolved, &get, until, device, address, &err);
 		/* what was mapped here has been unmapped since */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
-		if (!get.all && !may_come(resolved, err, began))
+		if (!get.all && !may_come(&named, err, began))
 			break;
 		if (cl_now() >= until) {
 			result = CUDA_SUCCESS;
@@ -314,17 +330,32 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	}
 	cl_stay_end(&stay);
 	if (err && result == CUDA_SUCCESS)
-		result = has_gone(resolved, err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved, err);
+		result = has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved->pid, err);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		result = say(resolved, -ENOMEM);
+		result = say(resolved->pid, -ENOMEM);
 	else if (result == CUDA_ERROR_INVALID_VALUE) /* nothing is mapped at that offset any more */
 		result = CUDA_ERROR_INVALID_HANDLE;
 	return result;
 }
 
+CUresult cl_virtual_ask(struct cl_asking *asking, uint32_t pid)
+{
+	const struct named named = { asking->region, asking->record, asking->generation };
+	const struct timespec pause = { 0, 1000000 };
+	uint64_t began = cl_now();
+	int err;
+
+	asking->until = began + CL_VIRTUAL_WAIT;
+	while ((err = cl_ask(asking)) < 0 && may_come(&named, err, began) && cl_now() < asking->until)
+		nanosleep(&pause, NULL);
+	if (err >= 0 || err == -EIO)
+		return CUDA_SUCCESS;
+	return has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : say(pid, err);
+}
+
 /* ------------------------------------------------------------------------ closes */
 /* The driver's close of a legacy handle waits as a free does, and an unmap does not (measured). */
-static void wait_as_a_close(void)
+void cl_virtual_wait_as_a_close(void)
 {
 	CUdeviceptr stand_in;
 
@@ -341,7 +372,7 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
 
 	if (!cl_mirror_find(address, &base, &size))
 		return false;
-	wait_as_a_close();
+	cl_virtual_wait_as_a_close();
 	return cl_mirror_close(address, result);
 }
 

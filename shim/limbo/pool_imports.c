@@ -128,6 +128,9 @@ void cl_pool_import_added_locked(struct cl_mapping *mapping, void *data)
 			close_counted_locked(import);
 		else if (import->phase == CL_IMPORT_COVERED)
 			close_older_locked(import);
+		if (import->phase != CL_IMPORT_OPEN)
+			import->by_handle = 0;
+		import->by_handle += importing->by_handle;
 		set_phase_locked(import, CL_IMPORT_OPEN);
 		import->pool = importing->pool;
 		import->turn = importing->turn.key;
@@ -175,8 +178,8 @@ bool cl_pool_import_is_open(CUdeviceptr address)
 }
 
 /* ----------------------------------------------------------------------- freeing */
-/* Returns what was imported at @dptr last, or NULL.  What came before was unmapped past us. */
-static struct cl_pool_import *find_locked(CUdeviceptr dptr)
+/* What came before the last was unmapped past us. */
+struct cl_pool_import *cl_pool_import_find_locked(CUdeviceptr dptr)
 {
 	struct cl_pool_import *newest = NULL;
 	struct cl_mapping *mapping;
@@ -203,7 +206,7 @@ static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(C
 
 	cl_lock(&cl_imports_lock);
 	/* after a wait it may be gone */
-	while ((import = find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
+	while ((import = cl_pool_import_find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
 		cl_turn_wait_locked();
 	if (import && ((import->phase == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
 		       cl_observes()))

@@ -58,6 +58,7 @@ struct cl_pool_importing {
 	 * .file_id is 0.
 	 */
 	struct cl_stamp own;
+	bool by_handle; /* counts among those that pool_opens.h knows */
 	bool added;
 };
 /*
@@ -69,6 +70,8 @@ struct cl_pool_importing {
 void cl_pool_import_added_locked(struct cl_mapping *mapping, void *importing);
 /* Returns true if some import is open at @address. */
 bool cl_pool_import_is_open(CUdeviceptr address);
+/* Returns what was imported at @address last, or NULL. */
+struct cl_pool_import *cl_pool_import_find_locked(CUdeviceptr address);
 
 /*
  * The program frees @dptr by cuMemFree(), or in @stream by @bare, a form of cuMemFreeAsync().  Returns
