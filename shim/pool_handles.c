@@ -16,6 +16,7 @@
 #include "shim/limbo/pool_opens.h"
 #include "shim/pool_handles.h"
 #include "shim/shim.h"
+#include "shim/shm/gc.h"
 
 /* --------------------------------------------------------------------- allocations */
 CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
@@ -149,7 +150,7 @@ static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl
 	if (result != CUDA_SUCCESS)
 		return result;
 	cl_open_give_up(&o);
-	return open(dptr, handle, flags);
+	return form ? cl_open_refuse(&resolved, CL_POOL) : open(dptr, handle, flags);
 }
 
 static CUresult open_own(const struct cl_pool_named *named, CUdeviceptr *dptr)
@@ -181,6 +182,11 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 
 	if (!open)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	/* the driver would import it, and CUDA opens no handle of a process that has ended */
+	if (cl_gc_judge(&named->peer->region) == CL_DEAD) {
+		cl_pool_open_discard(open);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
 	result = cl_imported_pool_get(named, device, &pool);
 	if (result == CUDA_SUCCESS) {
 		/* an open of a legacy handle spoils no capture, and an import of a pool's pointer does (measured) */
