@@ -191,7 +191,8 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 	if (result == CUDA_SUCCESS) {
 		/* an open of a legacy handle spoils no capture, and an import of a pool's pointer does (measured) */
 		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-		result = cl_pool_import_by_handle(dptr, cl_imported_pool_handle(pool), &named->form);
+		result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
+						(CUmemPoolPtrExportData *)(void *)named->form.data);
 		cl_stay_end(&stay);
 		if (result == CUDA_SUCCESS) {
 			cl_pool_open_add(open, *dptr, &name, pool);

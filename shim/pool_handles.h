@@ -9,7 +9,6 @@
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include "shim/shm/pool_data.h"
 
 /* In place of the driver's calls.  @per_thread: the program called the _ptsz form. */
 CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread);
@@ -32,7 +31,5 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 			       CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));
 /* Returns false if @dptr is not open so. */
 bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result);
-/* For pool_handles.c: imports what @form has, and changes it.  Within CL_DOOR. */
-CUresult cl_pool_import_by_handle(CUdeviceptr *dptr, CUmemoryPool pool, struct cl_pool_form *form);
 
 #endif

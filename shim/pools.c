@@ -14,7 +14,6 @@
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/pool_imports.h"
 #include "shim/limbo/release.h"
-#include "shim/pool_handles.h"
 #include "shim/self/own_file.h"
 #include "shim/self/locks.h"
 #include "shim/shim.h"
@@ -138,25 +137,28 @@ static bool begin_own(const struct cl_resolved *resolved)
 	return false;
 }
 
-/* Imports what @form has, which is changed.  always_inline: handles of ours come here, too. */
-static inline __attribute__((always_inline)) CUresult import(CUdeviceptr *dptr, CUmemoryPool pool,
-							     struct cl_pool_form *form, bool by_handle)
+CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
+	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	struct cl_pool_importing importing;
 	struct cl_resolved resolved;
+	struct cl_pool_form form;
 	uint64_t says = 0, key;
 	struct cl_opening o;
 	CUresult result;
 
-	if (cl_look_up_pool(&resolved, form, &importing.turn, &key))
+	if (!shares || !dptr || !data)
+		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
+	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
+	cl_pool_copy(&form, data->reserved);
+	if (cl_look_up_pool(&resolved, &form, &importing.turn, &key))
 		/*
 		 * data without a stamp say the size only where drivers that we know write it, and an import
 		 * must not be refused because of a guess
 		 */
-		says = cl_pool_size(form->data);
+		says = cl_pool_size(form.data);
 	importing.ex = &cl_exporter;
 	importing.pool = pool;
-	importing.by_handle = by_handle;
 	importing.own.file_id = 0;
 	importing.added = false;
 	if (resolved.own && !cl_observes()) {
@@ -172,7 +174,7 @@ static inline __attribute__((always_inline)) CUresult import(CUdeviceptr *dptr, 
 	if (resolved.again || cl_observes() || !is_too_large(&o, &resolved, says)) {
 		if (!importing.turn.key)
 			cl_turn_begin(&importing.turn, key);
-		result = import_in_turn(&o, &resolved, dptr, (CUmemPoolPtrExportData *)(void *)form->data, &importing);
+		result = import_in_turn(&o, &resolved, dptr, (CUmemPoolPtrExportData *)(void *)form.data, &importing);
 	}
 	if (!importing.added) {
 		cl_turn_end(&importing.turn);
@@ -182,23 +184,6 @@ static inline __attribute__((always_inline)) CUresult import(CUdeviceptr *dptr, 
 	if (importing.own.file_id && cl_pool_own_close(&cl_exporter, importing.own))
 		cl_collector_wake(&cl_exporter);
 	return result;
-}
-
-CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
-{
-	CL_DOOR(shares, CL_DOOR_TO_SHARE);
-	struct cl_pool_form form;
-
-	if (!shares || !dptr || !data)
-		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
-	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
-	cl_pool_copy(&form, data->reserved);
-	return import(dptr, pool, &form, false);
-}
-
-CUresult cl_pool_import_by_handle(CUdeviceptr *dptr, CUmemoryPool pool, struct cl_pool_form *form)
-{
-	return import(dptr, pool, form, true);
 }
 
 /* ------------------------------------------------------------------ destroying */

@@ -90,6 +90,7 @@ static __attribute__((noinline)) void close_older_locked(struct cl_pool_import *
 {
 	while (import->mapping.opens > 1)
 		one_less_locked(import);
+	import->by_handle = 0;
 }
 
 /* The program has freed one import of @import; another is left. */
@@ -128,9 +129,6 @@ void cl_pool_import_added_locked(struct cl_mapping *mapping, void *data)
 			close_counted_locked(import);
 		else if (import->phase == CL_IMPORT_COVERED)
 			close_older_locked(import);
-		if (import->phase != CL_IMPORT_OPEN)
-			import->by_handle = 0;
-		import->by_handle += importing->by_handle;
 		set_phase_locked(import, CL_IMPORT_OPEN);
 		import->pool = importing->pool;
 		import->turn = importing->turn.key;

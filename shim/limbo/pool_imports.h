@@ -58,7 +58,6 @@ struct cl_pool_importing {
 	 * .file_id is 0.
 	 */
 	struct cl_stamp own;
-	bool by_handle; /* counts among those that pool_opens.h knows */
 	bool added;
 };
 /*

@@ -57,6 +57,14 @@ void cl_pool_open_discard(struct cl_pool_open *open)
 	free(open);
 }
 
+static void count_by_handle(CUdeviceptr address, int by)
+{
+	struct cl_pool_import *import = cl_pool_import_find_locked(address);
+
+	if (import && (by > 0 || import->by_handle))
+		import->by_handle += (uint64_t)by;
+}
+
 void cl_pool_open_add(struct cl_pool_open *fresh, CUdeviceptr address, const struct cl_context_name *name,
 		      struct cl_imported_pool *pool)
 {
@@ -79,16 +87,9 @@ void cl_pool_open_add(struct cl_pool_open *fresh, CUdeviceptr address, const str
 		atomic_fetch_add_explicit(&cl_pool_opens_n, 1, memory_order_relaxed);
 	}
 	open->opens++;
+	count_by_handle(address, 1);
 	cl_unlock(&cl_imports_lock);
 	free(fresh);
-}
-
-static void count_by_handle(CUdeviceptr address, int by)
-{
-	struct cl_pool_import *import = cl_pool_import_find_locked(address);
-
-	if (import && (by > 0 || import->by_handle))
-		import->by_handle += (uint64_t)by;
 }
 
 /* Ends the close of @open that the caller has begun.  Returns the pool to be destroyed, or NULL. */

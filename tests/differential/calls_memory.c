@@ -153,6 +153,41 @@ void play_free_async(void)
 	play_free(true);
 }
 
+/*
+ * A handle of stream-ordered memory, under CULIMBO_SHARE=all: the other player opens it, looks and closes it.  These
+ * calls have no lines, since nothing corresponds to them without culimbo.
+ */
+static void look_by_handle(const struct life *l, const uint8_t *bytes)
+{
+	struct order o = { .call = DO_OPEN, .at = AT_IMPORT, .slot = IMPORTS - 1, .flags = 1 };
+	const uint8_t owner = op.player;
+	char expected[16];
+	struct answer a;
+
+	if (settings->players < 2 || settings->tail)
+		return;
+	op.player = !owner;
+	if (virtual_can_work() && (me()->import[o.slot].life < 0 || !me()->import[o.slot].count)) {
+		me()->import[o.slot].life = -1;
+		memcpy(o.handle, bytes, sizeof(o.handle));
+		virtual_opened_some();
+		a = tell(op.player, &o);
+		me()->taken++;
+		promised(!a.result, "a handle of stream-ordered memory cannot be opened");
+		o.call = DO_READ;
+		o.bytes = l->bytes;
+		snprintf(expected, sizeof(expected), "bytes=%u", l->value);
+		if (!a.result && l->filled) {
+			a = tell(op.player, &o);
+			promised(!a.result && !strcmp(a.text, expected), "foreign bytes");
+		}
+		o.call = DO_CLOSE;
+		a = tell(op.player, &o);
+		promised(!a.result, "it cannot be closed");
+	}
+	op.player = owner;
+}
+
 void play_export(void)
 {
 	unsigned int slot = op.c % HANDLES;
@@ -175,6 +210,14 @@ void play_export(void)
 	a = tell(op.player, &o);
 	/* without a context the call fails because of that */
 	promised(!l || !l->pending || a.result, "a freed block is exported");
+	if (l && l->async && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
+		promised(!a.result, "stream-ordered memory has no handle");
+		print("cuIpcGetMemHandle", &a, "async");
+		l->exported = true;
+		if (!a.result)
+			look_by_handle(l, a.handle);
+		return;
+	}
 	print("cuIpcGetMemHandle", &a, l && l->pending && context_alive(me(), current()) ? "freed" : NULL);
 	/* no other player gets this handle */
 	if (a.result || !l || l->pending)
