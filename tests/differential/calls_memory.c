@@ -31,7 +31,7 @@ static void play_alloc(bool async)
 	if (bytes < PAGE && any_limbo())
 		scattered = true;
 	me()->taken++;
-	life[lives] = (struct life){ .async = async, .player = op.player, .ctx = whole(current()),
+	life[lives] = (struct life){ .async = async, .of_graph = async && me()->stream[stream].captures, .player = op.player, .ctx = whole(current()),
 				     .device = device_of(current()), .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
 	me()->block[slot] = lives;
 	l = &life[lives++];
@@ -210,7 +210,7 @@ void play_export(void)
 	a = tell(op.player, &o);
 	/* without a context the call fails because of that */
 	promised(!l || !l->pending || a.result, "a freed block is exported");
-	if (l && l->async && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
+	if (l && l->async && !l->of_graph && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
 		promised(!a.result, "stream-ordered memory has no handle");
 		print("cuIpcGetMemHandle", &a, "async");
 		l->exported = true;
