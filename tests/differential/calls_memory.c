@@ -155,7 +155,7 @@ void play_free_async(void)
 
 /*
  * A handle of stream-ordered memory, under CULIMBO_SHARE=all: the other player opens it, looks and closes it.  These
- * calls have no lines, since nothing corresponds to them without culimbo.
+ * calls have no lines, since nothing corresponds to them without culimbo, where there is no handle.
  */
 static void look_by_handle(const struct life *l, const uint8_t *bytes)
 {
@@ -173,6 +173,10 @@ static void look_by_handle(const struct life *l, const uint8_t *bytes)
 		virtual_opened_some();
 		a = tell(op.player, &o);
 		me()->taken++;
+		if (!under_culimbo) {
+			op.player = owner;
+			return;
+		}
 		promised(!a.result, "a handle of stream-ordered memory cannot be opened");
 		o.call = DO_READ;
 		o.bytes = l->bytes;
@@ -214,8 +218,7 @@ void play_export(void)
 		promised(!a.result, "stream-ordered memory has no handle");
 		print("cuIpcGetMemHandle", &a, "async");
 		l->exported = true;
-		if (!a.result)
-			look_by_handle(l, a.handle);
+		look_by_handle(l, a.handle);
 		return;
 	}
 	print("cuIpcGetMemHandle", &a, l && l->pending && context_alive(me(), current()) ? "freed" : NULL);
