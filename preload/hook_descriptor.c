@@ -8,10 +8,10 @@
 #include "preload/sharer.h"
 #include "shim/shim.h"
 
-/* No name of cuda.h before 12.3. */
+/* CU_MEM_HANDLE_TYPE_FABRIC: cuda.h has this name from 12.3 on. */
 enum { FABRIC = 8 };
 
-/* Returns @as, or of a fabric handle the call behind it. */
+/* Returns @as or, if @type is a fabric handle, the call behind it in enum cl_call. */
 static enum cl_call by(enum cl_call as, CUmemAllocationHandleType type)
 {
 	return (unsigned int)type == FABRIC ? as + 1 : as;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks for virtual memory.  Each costs one load and one branch without CULIMBO_SHARE=all; those of queries,
- * two of each: somebody may have opened a handle of another process's.  That of peer access, which the driver
- * takes long for, always asks which devices it is of: 540 instructions with the simulated driver's own (callgrind).
+ * Hooks for virtual memory.  Without CULIMBO_SHARE=all each costs one load and one branch.  The hooks of queries
+ * cost two of each, because a virtual handle of another process may be open here.  The hook of
+ * cuCtxEnablePeerAccess() always asks the driver which devices it is about.  That takes 540 instructions with
+ * the simulated driver (callgrind), beside a call that takes the driver long.
  */
 #include "preload/hook_table.h"
 #include "shim/base/options.h"

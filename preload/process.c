@@ -38,17 +38,17 @@
  * With CULIMBO_REPORT=always, which `culimbo check` sets, the process that reports its end
  * even if it shares nothing; else 0.  A vfork() child is not that process.
  */
-static _Atomic(pid_t) told_process;
+static _Atomic(pid_t) reporting_process;
 
-static void tell_of_end(void)
+static void report_the_end(void)
 {
-	atomic_store_explicit(&told_process, getpid(), memory_order_relaxed);
+	atomic_store_explicit(&reporting_process, getpid(), memory_order_relaxed);
 }
 
 static int ended(int status)
 {
 	pid_t whose = cl_sharing() ? cl_sharer_pid() :
-				     atomic_load_explicit(&told_process, memory_order_relaxed);
+				     atomic_load_explicit(&reporting_process, memory_order_relaxed);
 
 	return whose && whose == getpid() ? cl_process_end(status) : status;
 }
@@ -108,8 +108,8 @@ __attribute__((constructor)) static void begin(void)
 	next_quick_exit = next_leave("quick_exit");
 	at_quick_exit(quick_end);
 	if (!cl_environment_disables() && cl_options.report.number == CL_REPORT_ALWAYS) {
-		tell_of_end();
-		pthread_atfork(NULL, NULL, tell_of_end);
+		report_the_end();
+		pthread_atfork(NULL, NULL, report_the_end);
 	}
 	cl_dlsym_begin();
 }

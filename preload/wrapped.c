@@ -38,7 +38,7 @@ static bool is_in_this_library(const void *address)
 	return dladdr(address, &info) && dladdr(needed, &own) && info.dli_fbase == own.dli_fbase;
 }
 
-/* Returns the file whose code a program gets that looks @row up by @first; NULL: it gets our hook. */
+/* Returns the file of the function that a program gets if it looks up @row by @first; NULL: that is our hook. */
 static const char *who_answers(const struct cl_hook *row, cl_dlsym_fn *first)
 {
 	const void *real = cl_hook_real(row), *got;

@@ -29,7 +29,7 @@ bool cl_asked_collect(void)
 		return false;
 	cl_limbo_reap(&cl_exporter);
 	cl_limbo_collect_from_dying(&cl_exporter, false, until, NULL);
-	/* what another thread has just taken to the driver counts, too */
+	/* blocks that another thread has just taken to the driver count, too */
 	cl_limbo_wait_for_others(&cl_exporter, until, released, UINT64_MAX);
 	cl_limbo_collect(&cl_exporter, false);
 	return cl_count_get(limbo_released) != before;

@@ -18,8 +18,8 @@
 #include "shim/shm/layout.h"
 
 /*
- * The driver has done @call, CL_CALL_EXPORT or a later one: this makes the process one that shares.
- * @handle is the allocation's, and 0 of a pool.
+ * The driver has accepted @call, CL_CALL_EXPORT or one behind it in enum cl_call.  This makes the process one
+ * that shares.  @handle is the allocation's, or 0 for a pool.
  */
 void cl_descriptor_note(enum cl_call call, CUmemGenericAllocationHandle handle);
 

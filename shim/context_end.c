@@ -62,7 +62,7 @@ static void forget_blocks_locked(struct cl_exporter *ex, struct cl_context *cont
 	}
 	while ((block = CL_LIST_FIRST(&context->blocks, struct cl_block, of)) != NULL) {
 		cl_block_leave_context(block);
-		if (cl_block_is_taken(block)) /* the thread that is freeing it does it: cl_limbo_context_died_locked() */
+		if (cl_block_is_taken(block)) /* the thread that is freeing it forgets it: cl_limbo_context_died_locked() */
 			block->context_died = true;
 		else
 			cl_limbo_forget_block_locked(ex, block);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guard with which a function begins that a hook calls.  It has three forms:
+ * The guard with which each function begins that a hook calls.  It has three forms:
  * - CL_DOOR: no cancellation, a reset after a fork, the start of sharing, and the collector's work.
  * - CL_DOOR_FAST: the part of it that the fast half of an export needs.
  * - CL_GUARD (self/self.h): CL_DOOR without sharing and without the collector's work, for the ends of
  *   contexts, green contexts, and the program's callbacks.
  *
- * Functions that only use atomics need none.  cl_memory_free(), cl_memory_free_async() and
- * cl_memory_allocates() first look at such a word, and pass CL_DOOR only if there is more to do.  The
- * pairs of functions in gate.h are uncancelled from one to the other, around the driver's call
- * (cl_cancel_disable()), but for calls beside others, which the end of their thread ends.  cl_process_end()
- * is only uncancelled: a child that has its parent's memory must change nothing when it ends.
+ * A function that only uses atomics needs no guard.  cl_memory_free(), cl_memory_free_async() and
+ * cl_memory_allocates() first read an atomic word, and pass CL_DOOR only if there is more to do.  From the
+ * first to the second of a pair of functions in gate.h, around the driver's call, the thread is not cancelled
+ * (cl_cancel_disable()).  Calls beside others are an exception: the end of their thread ends them.
+ * cl_process_end() uses CL_UNCANCELLED alone: a child that has its parent's memory must change nothing when it
+ * ends.
  */
 #ifndef CL_DOOR_H
 #define CL_DOOR_H

@@ -139,7 +139,7 @@ static void mark_memory(void)
 	atomic_store_explicit(&cl_self_word, word, memory_order_release);
 }
 
-/* What exit() was given, for the report: a destructor is not told.  -1: not known. */
+/* The status that exit() was given, for the report: no destructor gets it.  -1: not known. */
 static int exit_status = -1;
 
 static void keep_status(int status, void *data)
@@ -283,7 +283,7 @@ static void end_all(void)
  */
 static void end_with_room(void (*what)(void))
 {
-	static ucontext_t there, back; /* a process has one end */
+	static ucontext_t there, back; /* static: a process ends only once */
 	stack_t stack;
 	void *room = MAP_FAILED;
 

@@ -8,8 +8,8 @@
 #include "shim/diag/happened.h"
 #include "shim/diag/report_data.h"
 #include "shim/driver/made.h"
-#include "shim/importer/lookup.h"
 #include "shim/importer/mappings.h"
+#include "shim/importer/open.h"
 #include "shim/refused.h"
 #include "shim/self/self.h"
 
@@ -31,7 +31,7 @@ static bool is_of_memory(CUresult result)
 /* ------------------------------------------------------------ what was refused last */
 enum { REMEMBERED = 32 };
 static struct refusal {
-	/* the memory, from its first address to behind its last; read without the lock; 0: none */
+	/* the memory: its first address, and the one behind its last; read without the lock; 0: none */
 	_Atomic uint64_t start, end;
 	struct cl_about about; /* this and the rest under cl_exports_lock */
 	uint32_t stack;

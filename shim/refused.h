@@ -20,7 +20,7 @@
 
 struct cl_resolved;
 
-/* cuIpcGetMemHandle() of @dptr gave @result.  Called within CL_DOOR, which keeps errno; so is the last. */
+/* cuIpcGetMemHandle() of @dptr gave @result.  errno may change, here and in cl_refused_open(): CL_DOOR keeps it. */
 void cl_refused_handle(CUdeviceptr dptr, CUresult result);
 /* Returns true if a handle of @dptr was refused before and may be again.  Takes no lock. */
 bool cl_refused_before(CUdeviceptr dptr);

@@ -99,10 +99,15 @@ void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGeneri
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
+	const struct cl_range *range;
+
 	cl_lock(&cl_exports_lock);
 	cl_range_add_locked(dptr, size, offset, handle);
-	if (cl_exporter.still_mapped.entries.n)
-		cl_still_mapped_anew_locked(&cl_exporter, dptr, size);
+	if (cl_exporter.still_mapped.entries.n) {
+		range = cl_range_at_locked(dptr);
+		cl_still_mapped_anew_locked(&cl_exporter, dptr, size,
+					    range && range->physical ? range->physical->number : 0);
+	}
 	cl_unlock(&cl_exports_lock);
 }
 

@@ -84,7 +84,7 @@ static void rebuild_step(struct cl_address_filter *filter, const struct cl_table
 		take_set(filter, set | (filter->new_log - CL_FILTER_LEAST), filter->new_set);
 }
 
-/* How many addresses those of @tables that count have. */
+/* Returns how many addresses are in those of @tables that the filter is for. */
 static uint64_t addresses_in(const struct cl_table *tables, unsigned int kinds)
 {
 	uint64_t n = 0;

@@ -20,7 +20,7 @@ struct cl_address_filter {
 	/* the first word of the set in use, and in bits 0 to 5 the logarithm of its bits less CL_FILTER_LEAST */
 	_Atomic uint32_t use;
 	uint32_t set; /* bits that are 1 in the set in use */
-	uint32_t new_set, step, steps; /* of a rebuild; step is steps: there is none */
+	uint32_t new_set, step, steps; /* of a rebuild; if step equals steps, none is under way */
 	unsigned int new_log;
 	struct cl_filter_bits *bits;
 };

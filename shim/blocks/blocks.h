@@ -59,14 +59,14 @@ struct cl_block {
 	bool unfenced : 1;	       /* nobody can say when its stream reaches its free, so it is never given back */
 	bool kept : 1;		       /* counted in `kept_mapped` */
 	bool context_died : 1;	       /* its context ended while a thread was in the driver with it */
-	bool waits : 1;		       /* a pool's: the pool counts it as in the limbo */
-	bool imported : 1;	       /* a pool's: somebody has imported it, see cl_block_look_for_imports() */
+	bool waits : 1;		       /* of a pool: the pool counts it as in the limbo */
+	bool imported : 1;	       /* of a pool: another process has imported it, see cl_block_look_for_imports() */
 	/* not a bit of the byte above: the thread that has the block reads it without the lock */
 	bool forced_out;	       /* an event that the driver got back before its importers were done */
-	uint16_t context;	       /* that of its memory or event, in cl_context_at; a pool's has none */
+	uint16_t context;	       /* its index in cl_context_at; a block of a pool has no context */
 	union {
 		struct cl_node of;	  /* on the list of .context */
-		struct cl_own_pool *pool; /* a pool's; NULL: not known */
+		struct cl_own_pool *pool; /* of a block of a pool; NULL: not known */
 	};
 	uint64_t size;		       /* bytes; 0 for an event */
 	struct cl_fence *fence;	       /* that of its stream-ordered free, until it is reached; NULL: none */
@@ -125,7 +125,7 @@ static inline struct cl_block *cl_block_find(const struct cl_blocks *blocks, enu
  * 8 bytes, so 1 wrong handle in 2^64 passes.  Other processes can change the record's copy.
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
-/* NULL: no block has it */
+/* Returns the block with @record, or NULL if no block has it. */
 struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record);
 
 /*
@@ -137,9 +137,10 @@ struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind 
 /* Frees @prepared, which may be NULL: no block is made of it. */
 void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared);
 /*
- * Makes @prepared a LIVE block of @context, which a pool's is not, with a record of @what, and returns it.  *generation
- * goes into the stamp.  If no record can be had, the reason is logged, .record is CL_NO_RECORD
- * and *generation is left alone.  @stack: that of the export, as of cl_stack_write().
+ * Makes @prepared a LIVE block with a record of @what, and returns it.  It belongs to @context, which is
+ * NULL for a block of a pool.  *generation goes into the stamp.  If no record can be had, the reason is
+ * logged, .record is CL_NO_RECORD and *generation is left alone.  @stack is that of the export, from
+ * cl_stack_write().
  */
 struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *prepared,
 			      const struct cl_export *what, struct cl_context *context,
@@ -173,10 +174,10 @@ static inline bool cl_block_in_limbo(const struct cl_block *block)
 
 /*
  * Tells the pool of @block that the block is in the limbo (@waits), or that the driver has got it back.
- * Does nothing for what is no pool's, or if the pool knows it.
+ * Does nothing for a block that is not of a pool, or if the pool knows it.
  */
 void cl_block_waits_for_pool(struct cl_blocks *blocks, struct cl_block *block, bool waits);
-/* Notes whether somebody has imported @block, if it is a pool's.  Its record must not be released yet. */
+/* If @block is of a pool, notes whether another process has imported it.  Its record must not be released yet. */
 void cl_block_look_for_imports(const struct cl_blocks *blocks, struct cl_block *block);
 
 /* Returns what a finding says of @block, which is in the limbo. */
@@ -192,8 +193,8 @@ void cl_block_each(struct cl_blocks *blocks, enum cl_kind kind,
 		   void (*each)(struct cl_block *block, void *data), void *data);
 
 /*
- * @record has just become free: has it rest until CL_RECORDS_RESTING others have.  While it does, who opens
- * a handle of its block too late finds when and where that was freed.
+ * @record has just become free.  It is not used again before CL_RECORDS_RESTING others have become free.
+ * Meanwhile an importer that opens a handle of its block too late finds when and where that was freed.
  */
 void cl_block_rest_record_locked(struct cl_blocks *blocks, uint32_t record);
 

@@ -26,7 +26,7 @@ void cl_event_owner_drop(struct cl_blocks *blocks, CUevent event);
 /* How many events are remembered; read without a lock, by a thread that destroys one. */
 extern _Atomic uint64_t cl_event_owners;
 
-/* How many interprocess events a process can have (measured); and how many we remember, ended ones too. */
+/* How many interprocess events a process can have (measured).  As many are remembered, also of ended contexts. */
 enum { CL_EVENT_PLACES = 4096 };
 uint64_t cl_events_alive(const struct cl_blocks *blocks);
 

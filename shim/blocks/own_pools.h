@@ -8,15 +8,16 @@
  * cuda.core's tests).
  *
  * What must hold: the driver destroys a pool after it has got back each shared block of that pool that
- * the program has freed until then.  The program's destroy gives 0, and what the pool has kept of other
- * freed blocks goes back to the device at once, if nobody has imported from the pool: the trim of one
- * that was imported from has ended its process (measured, fact 31), and bare gives little back there.
+ * the program has freed until then.  The program's call to destroy the pool returns CUDA_SUCCESS.  If
+ * nobody has imported from the pool, the memory that it keeps of other freed blocks goes back to the
+ * device at once.  Else it stays: to trim a pool from which others have imported has ended the process
+ * (measured, doc/measurements.md), and without culimbo it gives little back.
  *
- * A pool that another process has shared with this one is on these lists from the time when the program
- * destroys it while frees of its imports are kept back.  It waits for these frees as a pool of this process
- * waits for its blocks.
+ * A pool that another process has shared with this one is on these lists if the program has destroyed it
+ * while frees of its imports are kept back.  It waits for these frees as a pool of this process waits for
+ * its blocks.
  *
- * All of it is under cl_exports_lock, which the caller holds, and nothing makes a CUDA call.
+ * Everything here is under cl_exports_lock, which the caller holds.  Nothing makes a CUDA call.
  */
 #ifndef CL_OWN_POOLS_H
 #define CL_OWN_POOLS_H
@@ -32,13 +33,13 @@ struct cl_own_pool {
 	uint64_t blocks;     /* structs of blocks that point here */
 	uint64_t in_limbo;   /* how many of these blocks the program has freed and the driver has not got back */
 	uint8_t phase;	     /* enum cl_own_pool_phase */
-	bool imported;	     /* somebody has imported a block of it, so far as the limbo has seen */
+	bool imported;	     /* another process has imported a block of it that the limbo has looked at */
 	uint64_t number;     /* which handles of its blocks have (exporter/async.h); 0: none yet */
 	struct cl_own_fd kept; /* a descriptor of it, once the program has destroyed it; .ino 0: none */
 };
 enum cl_own_pool_phase {
-	CL_OWN_POOL_LIVE, /* the first */
-	CL_OWN_POOL_ENDING, /* the program has destroyed it, the limbo has blocks of it */
+	CL_OWN_POOL_LIVE,   /* the program has it: each pool begins so */
+	CL_OWN_POOL_ENDING, /* the program has destroyed it, and the limbo has blocks of it */
 	CL_OWN_POOL_DUE,    /* the program has destroyed it and the limbo has no block of it: the driver may destroy it */
 	CL_OWN_POOL_GONE,   /* the driver has destroyed it; another pool may get its handle */
 };
@@ -52,22 +53,22 @@ struct cl_own_pools {
  * no memory: then nobody knows of which pool the block is, and its end is not waited for.
  */
 struct cl_own_pool *cl_own_pool_get(struct cl_own_pools *pools, uint64_t handle);
-/* A struct of a block that points to @pool, which may be NULL, is freed. */
+/* The struct of a block of @pool is freed.  @pool may be NULL. */
 void cl_own_pool_put(struct cl_own_pools *pools, struct cl_own_pool *pool);
 
 /*
- * A block of @pool, which may be NULL, enters the limbo; and the driver has got it back, or refused it.
- * @imported: somebody has imported the block.
+ * entered(): a block of @pool enters the limbo.  left(): the driver has got that block back, or has refused
+ * it.  @imported: another process has imported the block.  @pool may be NULL.
  */
 void cl_own_pool_entered(struct cl_own_pool *pool, bool imported);
 void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool, bool imported);
 
 /*
- * The program destroys the pool with @handle.  Says what is to be done:
- *	NOW	the driver destroys it, and the caller then calls cl_own_pool_destroyed() with *pool
- *	LATER	the program gets 0, and the pool is DUE in time, but not before the caller has called
- *		cl_own_pool_left() with *pool
- *	AGAIN	nothing: the program has destroyed it before
+ * The program destroys the pool with @handle.  Returns what the caller has to do:
+ *	NOW	has the driver destroy the pool, and then calls cl_own_pool_destroyed() with *pool
+ *	LATER	gives the program CUDA_SUCCESS, and calls cl_own_pool_left() with *pool.  The pool becomes
+ *		DUE when that is done and its blocks have left the limbo
+ *	AGAIN	refuses: the program has destroyed the pool before
  */
 enum cl_own_pool_end { CL_OWN_POOL_NOW, CL_OWN_POOL_LATER, CL_OWN_POOL_AGAIN };
 enum cl_own_pool_end cl_own_pool_destroy(struct cl_own_pools *pools, uint64_t handle,
@@ -76,9 +77,10 @@ enum cl_own_pool_end cl_own_pool_destroy(struct cl_own_pools *pools, uint64_t ha
 void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool, bool gone);
 
 /*
- * The same for a pool of another process, which the driver has refused to destroy, while only frees of
- * @imports of it are kept back.  Returns true for LATER.  Then the second function is called when the
- * driver has unmapped one of them; it returns true if that was the last.
+ * destroy_imported(): the driver has refused to destroy a pool of another process, because frees of @imports
+ * of its blocks are kept back.  Returns true if the pool waits for them (LATER).  Returns false if @imports
+ * is 0, if the pool waits already, or without memory.  left_imported(): the driver has unmapped one of
+ * them.  Returns true if that was the last one, so that the pool is DUE.
  */
 bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports);
 bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
@@ -90,7 +92,7 @@ bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
  */
 bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd);
 
-/* Takes a DUE pool, which the caller has the driver destroy, and returns its handle; 0: there is none. */
+/* Takes a DUE pool and returns its handle, or 0 if there is none.  The caller has the driver destroy it. */
 uint64_t cl_own_pool_take_due(struct cl_own_pools *pools);
 
 #endif

@@ -11,7 +11,7 @@
 #include "shim/shm/gc.h"
 
 #define MILLISECOND 1000000ull
-#define LIFE_EVERY (50 * MILLISECOND) /* so often it looks whether the exporter lives */
+#define LIFE_EVERY (50 * MILLISECOND) /* how often a waiting importer looks whether the exporter lives */
 
 /* A connection, and what came of the answers so far. */
 struct asked {
@@ -198,7 +198,7 @@ static int next_batch(const struct cl_asking *asking, struct asked *asked)
 {
 	int err = send_request(asking, asked);
 
-	/* who refuses us says why, and may not wait for our request */
+	/* a service that refuses us says why, and may not wait for our request */
 	if (!err || err == -EPIPE)
 		err = receive(asking, asked);
 	if (err)

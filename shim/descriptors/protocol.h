@@ -7,8 +7,8 @@
  * answer is one message with at most CL_SERVE_BATCH pieces and as many descriptors.  The importer
  * asks again for the next ones.  So of each connection one batch at most is under way.
  *
- * The exporter may map and unmap pieces between two batches.  So it goes on by the offset, not by the
- * number: what stays mapped comes once.  The total may change.
+ * The exporter may map and unmap pieces between two batches.  So a batch begins at an offset, not at a
+ * number: a piece that stays mapped comes exactly once.  The total may change.
  *
  * All structs have fixed sizes, and are sent whole.  What lies before `total` lies there in all
  * versions.  Each side refuses another version with -EPROTO, and reads nothing else of its message.

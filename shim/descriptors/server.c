@@ -175,7 +175,7 @@ static bool answer(struct cl_session *session, struct client *client)
 }
 
 /* ----------------------------------------------------------------------- peers */
-/* shutdown(): a forked child may have the socket open, too, and the peer must see the end. */
+/* Ends the connection by shutdown(): a forked child may have the socket open, too, and the peer must see the end. */
 static void hang_up(struct cl_own_fd *own)
 {
 	if (cl_own_fd_is_ours(own))
@@ -505,7 +505,7 @@ bool cl_server_end(struct cl_server *server, uint64_t wait)
 	if (server->session && server->session->pid != getpid())
 		return true;
 	server->ended = true;
-	/* the lock may be that of the thread which a signal handler that ends the process has interrupted */
+	/* a signal handler may be ending the process in the very thread that holds the lock */
 	if (!cl_lock_until(&server->lock, &until))
 		return false;
 	session = server->session;

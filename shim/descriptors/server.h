@@ -47,8 +47,8 @@
  * *@total.  Returns how many it has written, or -errno; then it has closed what it made.  The service
  * closes the descriptors.
  *
- * It is called by the service's thread, which has no lock of ours: after the program has closed our
- * descriptors, for a moment by two threads at once.
+ * The service's thread calls it, without a lock of ours.  After the program has closed our descriptors, two
+ * threads may call it at once for a moment.
  */
 typedef int cl_serve_export(void *arg, const struct cl_request *request, struct cl_piece *piece, int *fds,
 			    uint32_t *total);
@@ -68,7 +68,7 @@ struct cl_server {
 		_Atomic uint64_t strangers; /* other users */
 		_Atomic uint64_t malformed; /* made-up requests and other versions' */
 		_Atomic uint64_t dropped;   /* peers that did not ask, or did not read */
-		_Atomic uint64_t shortages; /* peers that got no answer for want of descriptors */
+		_Atomic uint64_t shortages; /* peers that got no answer because there were no descriptors */
 	} served;
 };
 #define CL_SERVER_INIT(its_region, its_export, its_arg)                                             \

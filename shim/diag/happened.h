@@ -16,8 +16,8 @@ struct cl_about {
 	uint64_t key;	 /* device address, or the CUevent */
 	uint64_t size;	 /* bytes; 0 for an event */
 	uint64_t when;	 /* the time of the earlier event: the first free, the last close; CLOCK_MONOTONIC ns */
-	uint64_t at;	 /* when it happened itself; 0: now */
-	uint64_t until;	 /* the end, if it lasts */
+	uint64_t at;	 /* the time of this event; 0: now */
+	uint64_t until;	 /* of a block freed while mapped: when its last holder closed it */
 	uint32_t stack;	 /* of the earlier event, from cl_stack_write() */
 	uint32_t file_id, record, generation;
 	uint32_t pid;	 /* of the other process */
@@ -25,15 +25,15 @@ struct cl_about {
 	uint8_t made, call;	 /* of a note: enum cl_made, enum cl_call */
 	uint32_t result;	 /* of a refusal: the driver's CUresult */
 	bool more;		 /* of a note: it is counted already, and `size` bytes are added to it */
-	bool told;	 /* of a hold that was taken back: its process has told of it */
+	bool told;	 /* of a hold that was taken back: its process has reported it */
 	bool exporter_gone;	 /* of a stale handle: its exporter has ended, or has lost its file */
 	char name[16];	 /* of the other process */
 };
 
 /*
- * Reports a happening.  A note of the same kind, call, memory and stack as one before is counted with
- * that one.  @about is what it happened to; @stack, from cl_stack_write() or 0, is
- * where. cl_happened() takes cl_exports_lock; the caller of cl_happened_locked() holds it.
+ * Reports a happening.  @about says what it happened to, and @stack, from cl_stack_write() or 0, where.  A
+ * note of the same kind, call, memory and stack as an earlier one is counted with that one.  cl_happened()
+ * takes cl_exports_lock; the caller of cl_happened_locked() holds it.
  */
 void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);

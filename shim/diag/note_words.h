@@ -8,7 +8,7 @@
 
 #include "shim/shm/layout.h"
 
-/* For people, as "virtual memory"; and for JSON, as "virtual".  @made is an enum cl_made. */
+/* Return how memory was made, @made (enum cl_made): words() for people, as "virtual memory"; key() for JSON, as "virtual". */
 const char *cl_made_words(unsigned int made);
 const char *cl_made_key(unsigned int made);
 /* Returns the name of the driver call @call, an enum cl_call. */

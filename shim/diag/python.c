@@ -80,7 +80,7 @@ static bool is_one_page(uint64_t a, uint64_t b)
 	return a / CL_PAGE == b / CL_PAGE;
 }
 
-/* The kernel's work is for each range: neighbours, as the frames of newer versions are, become one. */
+/* The kernel works for each range, so ranges that lie side by side, as frames of newer versions do, become one. */
 static void read_guessed(const struct cl_python_layout *l, uint64_t state, const struct guess *guess,
 			 struct seen *seen)
 {
@@ -210,8 +210,8 @@ static uint64_t identity_hash(const struct identity_read *read)
 }
 
 /*
- * The code of modules and of a notebook's cells goes when it has run, and the next one mostly gets all
- * its addresses.  So does a function's, when it is defined anew.
+ * The code object of a module or of a notebook's cell is freed when it has run, and the next one mostly gets
+ * the same addresses.  So does the code of a function that is defined anew.
  */
 static bool identify(bool load, uint64_t code, struct identity *is)
 {
@@ -231,7 +231,7 @@ static bool identify(bool load, uint64_t code, struct identity *is)
 	if (!(state & 8) || !get(load, is->end, read.end, is->n))
 		return false;
 	is->hash = identity_hash(&read);
-	/* a piece of code between a class and its __init__(): no line, and one name for all it has */
+	/* code that the interpreter has put between a class and its __init__(): it has no line, and one name for all */
 	memcpy(&first, read.what + l->code_first - l->code_flags, sizeof first);
 	is->is_own = !first && is->file == word_in(read.what, (size_t)l->code_name - l->code_flags);
 	return true;
@@ -502,8 +502,9 @@ static __attribute__((noinline)) bool read_text(uint64_t address, char to[CL_PYT
 }
 
 /*
- * A table is read from its start.  Each place far behind the start of a long one costs milliseconds: a
- * process reads so much, and from then on only the start of each table.  Places behind that have no line.
+ * A line table is read from its start, so a place far behind the start of a long table costs milliseconds.
+ * A process reads TABLES_MOST bytes of tables in all, and from then on only the first TABLE_START bytes of
+ * each.  Places behind these have no line.
  */
 enum { TABLE_START = 4096, TABLES_MOST = 16 << 20 };
 static atomic_ulong tables_read;

@@ -54,7 +54,10 @@ struct cl_python_name {
 /* Reads the name of a place that this thread has just read.  Returns false if it can't be read. */
 bool cl_python_name(const struct cl_python_place *place, struct cl_python_name *name);
 
-/* Of report_data.c, which writes the names: nanoseconds that all reads of a process may take; then stacks say "not read". */
+/*
+ * How long all reads of names may take in this process, ns.  When that time is used up, stacks say that their
+ * Python frames were not read.  report_data.c, which writes the names, has this variable; tests set it.
+ */
 extern uint64_t cl_python_limit;
 
 #endif

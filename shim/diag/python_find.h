@@ -11,16 +11,16 @@
 #include <stdint.h>
 #include "shim/diag/python_lines.h"
 
-/* Where members lie, in bytes. */
+/* Where members lie: offsets in bytes. */
 struct cl_python_layout {
 	uint16_t state_frame;	/* in a thread's state: its innermost frame */
-	bool through_cframe;	/* state_frame is where another structure is, which has it at cframe_frame */
+	bool through_cframe;	/* state_frame leads to another structure, which has the frame at cframe_frame */
 	uint8_t cframe_frame;
-	uint8_t frame_size;	/* as much of a frame as has all of these */
+	uint8_t frame_size;	/* how many bytes of a frame are read: all of these members lie in them */
 	uint8_t frame_previous, frame_code, frame_at;
 	uint8_t frame_owner;	/* 0: it has none */
 	uint8_t owner_most;	/* frames of a greater owner are the interpreter's own */
-	uint8_t at_unit;	/* frame_at has an int that counts so many bytes; 0: it has an address */
+	uint8_t at_unit;	/* 0: frame_at has an address; else it has an int, in units of so many bytes */
 	uint16_t code_flags, code_first, code_file, code_name, code_lines, code_start;
 	uint8_t ascii, compact; /* sizes of a text's head: in ASCII, and not */
 	enum cl_python_table table;

@@ -16,7 +16,7 @@ enum { CLOSED = 1024 };
 static struct cl_about closed[CLOSED];
 static uint32_t closes; /* how many were written, modulo 2^32 */
 
-/* Closes of events have a hash: each event that is made or destroyed is looked up. */
+/* Closes of events are in a hash table, since each event that is made or destroyed is looked up. */
 struct closed_event {
 	UT_hash_handle hh;
 	struct cl_about what;

@@ -23,7 +23,7 @@ struct growing {
 	uint64_t at;	  /* of the part, in the file */
 	uint32_t entry;	  /* bytes of one entry */
 	uint32_t most;	  /* entries that the part can have */
-	uint32_t used;	  /* entries */
+	uint32_t used;	  /* entries in use */
 	uint64_t got;	  /* bytes that have memory */
 	bool full;
 };
@@ -102,7 +102,7 @@ static void count_locked(struct growing *part, uint32_t n, _Atomic uint32_t *cou
 }
 
 /* --------------------------------------------------------------------- stacks */
-/* Words that our file has behind a first one, @head: a stack or a text; found by a hash of all. */
+/* A stack or a text in our file: its first word, @head, and the words behind it.  Found by a hash of all of them. */
 struct known_words {
 	UT_hash_handle hh;
 	uint64_t hash, head;
@@ -238,9 +238,9 @@ static __attribute__((noinline)) uint32_t add_stack(const struct cl_stack *stack
 
 /* ------------------------------------------------------------------ Python's frames */
 /*
- * A stack without its Python frames, and where those stand, lead to the stack with them.  Both words
- * of a place are written and read apart: `value` has the upper half of `key`, so that a reader sees
- * whether they belong together.
+ * A cache.  Its key is made of a stack without Python frames and of where the thread's Python frames stand;
+ * its value is the stack with them.  The two words of an entry are written and read one by one, so `value` has
+ * the upper half of `key`: by that a reader sees whether they belong together.
  */
 enum { PYTHON_NAMES = 1024, PYTHON_STACKS = 16384 };
 static struct {
@@ -252,7 +252,7 @@ static uint64_t python_took;
 static uint32_t python_stacks; /* whose names were read; no more than PYTHON_STACKS are, others are said to be unread */
 #define UPPER_HALF 0xffffffff00000000u
 
-/* Returns the index of a text of both, or 0. */
+/* Returns the index of the text that has @function and @file, or 0 if there is no room. */
 static uint32_t add_text_locked(const char *function, const char *file)
 {
 	uint64_t words[(2 * CL_PYTHON_TEXT + 7) / 8] = { 0 };
@@ -305,7 +305,7 @@ static __attribute__((noinline)) uint32_t add_python(uint32_t stack, const struc
 	uint64_t from = unread ? 0 : cl_now();
 	uint32_t n = 0, with;
 
-	/* those for which there is no room cost as much */
+	/* counted also if there is no room for it: to read the names has cost as much */
 	cl_lock(&cl_exports_lock);
 	python_stacks += !unread;
 	cl_unlock(&cl_exports_lock);
@@ -520,7 +520,7 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 	while (t < end && (t->kind != note->kind || t->stack != note->stack || t->result != note->result ||
 			   t->made != note->made || t->call != note->call || t->device != note->device))
 		t++;
-	/* what is added to a note that has no entry is not a note of its own */
+	/* bytes that are to be added to an earlier note are no note of their own */
 	if (t == end && !note->times)
 		return;
 	if (t == end && tallies_n < TALLIES) {

@@ -3,10 +3,10 @@
  * Report data: what this process writes into its own region for reports alone (shm/layout.h,
  * CL_AT_MODULES): call stacks and findings, and, into a file only, the import log.
  *
- * No hold, free or open depends on these data, and nothing here fails: where there is no room or no
- * memory, reports say less, and the log says so once.  Functions that end in _locked want
- * cl_exports_lock held, the others take it.  Callers of those of the import log hold
- * cl_imports_lock.  A forked child forgets all of it.
+ * No hold, free or open depends on these data, and nothing here fails: without room or memory reports
+ * say less, and the log says so once.  Functions that end in _locked want cl_exports_lock held; the others
+ * take it.  The callers of the functions of the import log hold cl_imports_lock.  A forked child forgets
+ * all of it.
  */
 #ifndef CL_REPORT_DATA_H
 #define CL_REPORT_DATA_H
@@ -66,8 +66,8 @@ void cl_import_log_opens(uint32_t index, uint64_t opens);
  */
 bool cl_finding_add_locked(const struct cl_finding *finding);
 /*
- * The same for a note: one of the same place is counted with the first, which gets as much larger.
- * Only so many places have an entry that findings keep room.
+ * The same for a note.  A later note of the same place is added to the first: to how often it happened, and to
+ * its bytes.  An eighth of the entries is for notes, so that there is room for findings.
  */
 void cl_finding_tally_locked(const struct cl_finding *note);
 

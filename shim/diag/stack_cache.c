@@ -21,8 +21,8 @@
  *
  * The words that stand there determine where the next return address is if a frame has a fixed
  * size or begins at a saved frame pointer, as in nearly all compiled code.  There are two
- * exceptions.  In gcc's functions where variables are aligned by more than 16 bytes and others vary
- * in size, a word of the frame says where it ends; the cache does not look for it, since most
+ * exceptions.  In functions compiled by gcc that have variables aligned by more than 16 bytes and others of
+ * varying size, a word of the frame says where it ends; the cache does not look for it, since most
  * such words of other frames were never written.  And another file's code may be loaded at the
  * same address.  Then a remembered answer could differ from that of a walk.  Only what
  * reports say depends on a stack.

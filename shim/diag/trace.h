@@ -32,8 +32,9 @@ void cl_trace_write(struct cl_trace_event *e) __attribute__((cold));
 /* At the end of the process: writes a last record if there is a file. */
 void cl_trace_end(void);
 /*
- * The room that the file has for call stacks, *size bytes; NULL: there is no file.  The second says
- * how much was written there (cl_report_data_copy_stacks_locked()).  The process calls them once, at its end.
+ * The process calls these once, at its end.  room_for_stacks() returns the room that the file has for call
+ * stacks, *size bytes, or NULL if there is no file.  The second says how many modules and words were
+ * written there (cl_report_data_copy_stacks_locked()).
  */
 char *cl_trace_room_for_stacks(uint64_t *size);
 void cl_trace_has_stacks(uint32_t modules, uint32_t words);

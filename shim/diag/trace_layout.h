@@ -3,9 +3,9 @@
  * The trace file (CULIMBO_TRACE): what lies where in it.  doc/tracing.md describes it in full.
  *
  * Each process has one file: a header of one page, then a ring of records of 64 bytes, then room for
- * call stacks, which a process that ends copies there from its exporter file: modules, then words,
- * as layout.h has them.  (Of a killed one its exporter file is still there.)  Record
- * number N (from 0) lies at place N % records, over record N - records.  The writer may be killed
+ * call stacks.  A process that ends copies these there from its exporter file: modules, then words,
+ * as layout.h has them.  The exporter file of a process that is killed stays.  Record
+ * number N, from 0 on, lies at place N % records, in the place of record N - records.  The writer may be killed
  * between any two stores, and a slow thread may write over a record of a faster one that is a whole
  * ring ahead.  So each record has a seal, written last: its own number and a check of all its
  * words.  A place without the right seal has no record.

@@ -43,7 +43,7 @@ struct cl_context {
 	enum cl_context_state state;
 	unsigned int ending;	     /* how many threads are in a call that may end the context */
 	unsigned int visitors;	     /* visits (visit.h) to the context; under cl_exports_lock */
-	bool forgotten;		     /* the last visit must free it; under cl_exports_lock */
+	bool forgotten;		     /* the last visit frees this object; under cl_exports_lock */
 	CUstream free_stream;	     /* our own stream for frees, NULL if none yet; under cl_exports_lock */
 	struct cl_list blocks;	     /* under cl_exports_lock */
 	struct cl_list fences;	     /* under cl_exports_lock */
@@ -73,7 +73,7 @@ struct cl_belongs {
 	struct cl_node node;
 	struct cl_list *list; /* of .context, that the node is on */
 };
-/* @list: of @context, for things of this kind. */
+/* Adds @thing to @list, the list of @context for things of this kind. */
 static inline void cl_belongs_to(struct cl_belongs *thing, struct cl_context *context, struct cl_list *list)
 {
 	thing->context = context;

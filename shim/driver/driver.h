@@ -31,14 +31,15 @@ struct cl_driver {
 extern struct cl_driver cl_driver;
 
 /*
- * No memory of CUDA's begins there.  So the driver refuses it as it refuses a pointer that was freed;
- * it first looks for what else is wrong, a capture for one (measured, doc/measurements.md).
+ * No memory of CUDA's begins at this address, so the driver refuses it as it refuses a pointer that was
+ * freed.  It first looks for other errors, such as a stream capture (measured, doc/measurements.md).
  */
 #define CL_NO_MEMORY ((CUdeviceptr)0x10000)
 
 /*
- * Returns true if the driver refuses, by @result, to take back what is its own.  While the process ends, a thread
- * of ours may call a driver that is shutting down: that frees everything by itself and refuses nothing.
+ * Returns true if @result says that the driver refuses to take back what it has given.  Returns false if it
+ * says that the driver is shutting down, as a thread of ours may find while the process ends: then the driver
+ * frees everything by itself.
  */
 static inline bool cl_driver_refuses(CUresult result)
 {

@@ -20,7 +20,7 @@ enum { DEVICES = CL_BORROW_DEVICES };
 static struct {
 	_Alignas(64) _Atomic uint64_t word; /* see below */
 	_Atomic uint32_t waiting; /* threads that wait for a change of the low half of the word */
-	uint32_t ending;	  /* how many calls of the program may be ending the context */
+	uint32_t ending;	  /* how many calls of the program that may end the context are under way */
 	uint32_t borrowed;	  /* how many borrows and creations of it are under way */
 } primary[DEVICES + 1];
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -149,8 +149,8 @@ struct cl_context_call cl_context_call_begin(CUdevice device)
 }
 
 /*
- * Takes one call of the kind @call, a_call or a_call_beside, off the word, and counts @references (0 or 1)
- * that it has got the program.
+ * Takes one call of the kind @call, a_call or a_call_beside, off the word.  Adds @references, 0 or 1: how many
+ * that call has got for the program.
  */
 static inline void uncount(size_t i, uint64_t call, uint64_t references)
 {
@@ -225,7 +225,7 @@ static void forget_calls_of_thread(void *unused)
 		uncount(inside.device, a_call_beside, 0);
 }
 
-/* Has the above called when this thread ends.  Returns false if the C library has no room for that. */
+/* Has forget_calls_of_thread() called when this thread ends.  Returns false if the C library has no room for that. */
 static bool make_known(void)
 {
 	CL_CANCELLED_LATER;

@@ -79,9 +79,9 @@ void cl_beside_end(CUdevice device, int cancel_type, bool retained);
 enum { CL_NOT_BESIDE = -1 };
 
 /*
- * As cl_context_call_begin(), for a release that is not beside others.  It counts one reference less.
- * Calls that drop references which we cannot name, a reset and cuCtxDetach(), drop all:
- * cl_gate_drop_references_and_wait().  A @device of -1 stands for all devices.
+ * cl_primary_release_begin() is cl_context_call_begin() for a release that is not beside others.  It counts
+ * one reference less.  For a reset and for cuCtxDetach() nobody knows which references go, so
+ * cl_gate_drop_references_and_wait() drops all that were counted.  A @device of -1 stands for all devices.
  */
 struct cl_context_call cl_primary_release_begin(CUdevice device);
 void cl_gate_drop_references(CUdevice device);

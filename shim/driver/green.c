@@ -37,7 +37,7 @@ static struct green *green_new_locked(const struct green *as)
 	return entry;
 }
 
-/* Drops the greens of @ctx; if that is NULL, those of @green with @number (0: with any). */
+/* Drops the entries with @ctx or, if that is NULL, those of @green with @number (0: with any number). */
 static void drop_locked(CUgreenCtx green, uint64_t number, CUcontext ctx)
 {
 	struct green *entry, *next;
@@ -116,7 +116,7 @@ bool cl_green_find(CUcontext *ctx)
 {
 	const struct green *entry;
 
-	if (!*ctx) /* would match a entry whose .ctx is not known */
+	if (!*ctx) /* would match an entry whose .ctx is not known */
 		return false;
 	cl_lock(&lock);
 	CL_LIST_EACH (entry, &greens, const struct green, node)

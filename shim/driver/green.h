@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include "shim/driver/driver.h"
 
-/* How many entries there are, plus CL_GREEN_INCOMPLETE once memory for one was missing. */
+/* How many entries there are, plus CL_GREEN_INCOMPLETE once there was no memory for one. */
 extern _Atomic uint32_t cl_green_known;
 enum { CL_GREEN_INCOMPLETE = 1u << 31 };
 

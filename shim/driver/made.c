@@ -8,9 +8,9 @@
 #define ASK(to, attribute, dptr) (cl_driver.cuPointerGetAttribute(to, attribute, dptr) == CUDA_SUCCESS)
 
 /*
- * Returns true if device memory that no pool has and that CUDA makes no legacy handle of was made by
- * cuMemCreate.  Such memory belongs to no context, can be asked for its handle types, and lies in a
- * reservation that may be larger.
+ * For device memory of no pool, of which CUDA makes no legacy handle: returns true if cuMemCreate made it.
+ * Such memory belongs to no context, the driver says its handle types, and the reservation in which it
+ * lies may be larger.
  */
 static bool is_virtual(CUdeviceptr dptr, const struct cl_memory_made *memory, unsigned long long types)
 {

@@ -24,8 +24,7 @@ struct cl_memory_made cl_memory_made(CUdeviceptr dptr);
 
 /*
  * Returns the ordinal of the device that a pool's memory at @dptr is on, 0 if the driver does not say it,
- * or CL_NO_DEVICE for a pool on the host: for such a pool the driver names some device, which means
- * nothing.
+ * or CL_NO_DEVICE for a pool on the host, for which the driver names a device that means nothing.
  */
 int cl_pool_memory_device(CUdeviceptr dptr);
 /* Returns the pool that has the memory at @dptr, NULL if the driver does not say. */

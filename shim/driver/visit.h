@@ -19,8 +19,8 @@
  * A stay: a thread changes its current context, its capture mode or both, calls the driver, and changes
  * them back.  No other code of ours changes them.  begin() makes @ctx current; if that is NULL, or is
  * current already, the current context stays.  Returns the driver's result of that.  With
- * CL_STAY_RELAXED the calls do not invalidate a capture of the program.  With CL_STAY_AS_PROGRAM they
- * are a part of a call of the program, and do to a capture what that does.
+ * CL_STAY_RELAXED the driver calls do not invalidate a capture of the program.  With CL_STAY_AS_PROGRAM
+ * they do to a capture what the program's own call would do, of which they are a part.
  */
 enum cl_stay_as { CL_STAY_AS_PROGRAM, CL_STAY_RELAXED };
 struct cl_stay {
@@ -46,7 +46,7 @@ struct cl_visit {
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context);
 void cl_visit_end_locked(struct cl_visit *visit);
 
-/* How many visits of this thread are in @context; and whether any thread is in a visit. */
+/* mine() returns how many visits to @context this thread is in; any() returns true if some thread is in a visit. */
 unsigned int cl_visits_of_mine(const struct cl_context *context);
 bool cl_visits_any_locked(void);
 

@@ -14,6 +14,7 @@
 #include "shim/exporter/export.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/grace.h"
+#include "shim/limbo/press.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/pool_imports.h"
 #include "shim/self/self.h"

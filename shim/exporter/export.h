@@ -55,7 +55,7 @@ CUresult cl_export_event(struct cl_exporter *ex, CUipcEventHandle *handle, CUeve
 /* Returns true if another export of @block needs only a stamp. */
 static inline bool cl_export_is_simple_locked(const struct cl_block *block)
 {
-	/* one that is LIVE is busy only while its context may be ending; a pool's has none (measured) */
+	/* a LIVE block is busy only while its context may be ending; a block of a pool has none (measured) */
 	return block->state == CL_BLOCK_LIVE && (block->kind == CL_POOL || !cl_context_ends(cl_block_context(block))) &&
 	       block->record != CL_NO_RECORD;
 }
@@ -65,7 +65,7 @@ static inline bool cl_export_is_simple_locked(const struct cl_block *block)
  */
 bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
 			    uint64_t now);
-/* Not a result of the driver: its answer may be out of date, so the caller asks it again. */
+/* Not a result of the driver: the driver's answer may be out of date, so the caller asks it again. */
 #define CL_EXPORT_ASK_AGAIN ((CUresult)-1)
 /*
  * Publishes the block that @what describes, in the context @of, and stamps @handle, which the

@@ -32,8 +32,8 @@ struct taken {
 };
 
 /*
- * Returns what we do with @key.  But for the first two this thread gets the block.  A second free
- * of the block waits for the first, and then is FREE_AGAIN.
+ * Returns what we do with @key.  Unless that is FREE_NOT_OURS or FREE_AGAIN, this thread gets the block.  A
+ * second free of a block waits for the first one, and then is FREE_AGAIN.
  */
 static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uint64_t key,
 				  struct taken *taken)
@@ -70,7 +70,7 @@ static bool not_freed_locked(struct cl_exporter *ex, struct cl_block *block)
 	return orphaned;
 }
 
-/* This thread is back from the driver with a block, which is @orphaned or not: lets go of cl_exports_lock. */
+/* This thread is back from the driver with a block, which is ORPHANED now if @orphaned: lets go of cl_exports_lock. */
 static void unlock_after_free(struct cl_exporter *ex, bool orphaned)
 {
 	cl_gate_changed_locked();
@@ -205,9 +205,9 @@ static CUresult wait_as_a_free(CUcontext ctx)
 }
 
 /*
- * What the driver's free says of memory that it does not know.  It looks for what else is wrong, a
- * capture for one, before it looks at the memory, and spoils that capture (measured,
- * doc/measurements.md).  CUDA_ERROR_INVALID_VALUE: nothing but the memory is wrong.
+ * @result is the driver's answer to a free of CL_NO_MEMORY.  The driver looks for other errors, such as a
+ * stream capture, which it spoils, before it looks at the memory (measured, doc/measurements.md).  Returns
+ * that error, or CUDA_ERROR_INVALID_VALUE if nothing but the memory is wrong.
  */
 static CUresult refused(CUresult result)
 {

@@ -2,8 +2,8 @@
 /*
  * The program frees a block or destroys an event.  A block that nobody holds or can still open
  * goes to the driver at once.  Another goes into the limbo, after a wait for all that the
- * driver's free would wait for; a stream-ordered free leaves a fence instead of waiting.  A block
- * of a pool is memory here: an address says which of the two it is.
+ * driver's free would wait for; a stream-ordered free leaves a fence instead of waiting.  A block of a
+ * pool is freed by the same calls: its address tells which of the two it is.
  *
  * The front door (shim.c) calls these functions, from any thread and without a lock of ours.  They
  * return true if the free is done, and *result is what the program gets.  They return false if

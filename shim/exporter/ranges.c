@@ -9,7 +9,7 @@
 static struct cl_table by_handle = CL_TABLE_BEGIN(by_handle);
 static struct cl_reserved **reservations; /* in order of their addresses */
 static size_t reservations_n, reservations_room;
-static uint64_t last_number;
+static uint64_t last_number, last_allocation;
 
 /* ---------------------------------------------------------------- allocations */
 static void list(struct cl_physical *physical, CUmemGenericAllocationHandle handle)
@@ -49,7 +49,7 @@ void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl
 {
 	struct cl_physical *old = cl_physical_find_locked(handle), *physical = malloc(sizeof *physical);
 
-	/* what had the number before has gone past us, but for its mappings */
+	/* the allocation that had this number was released past us; its mappings may be left */
 	if (old) {
 		unlist(old);
 		old->handles = 0;
@@ -61,6 +61,7 @@ void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl
 	}
 	*physical = *what;
 	physical->handles = 1;
+	physical->number = ++last_allocation;
 	physical->ranges = physical->releasing = 0;
 	list(physical, handle);
 }
@@ -108,7 +109,7 @@ void cl_physical_released_locked(struct cl_physical *physical, bool released)
 }
 
 /* --------------------------------------------------------------- reservations */
-/* Returns how many begin at @address or below. */
+/* Returns how many reservations begin at @address or below. */
 static size_t count_below(uint64_t address)
 {
 	size_t low = 0, high = reservations_n;

@@ -26,11 +26,12 @@ struct cl_physical {
 	struct cl_link link;	 /* its key: the driver's handle */
 	bool listed;		 /* it is in the table by its handle */
 	bool shareable;		 /* the driver makes descriptors of it */
-	bool added;		 /* which the program had not asked for */
-	unsigned int asked;	 /* the handle types that it had asked for */
+	bool added;		 /* only culimbo has asked for that, not the program */
+	unsigned int asked;	 /* the handle types that the program has asked for */
 	uint64_t handles, ranges; /* references: the program's handles, and mappings */
-	uint64_t releasing;	  /* calls of the driver that give a handle back */
+	uint64_t releasing;	  /* how many calls that give a handle back are in the driver */
 	uint64_t size;
+	uint64_t number; /* no other allocation of this process has it */
 	int device;
 };
 
@@ -38,7 +39,7 @@ struct cl_physical {
 struct cl_range {
 	uint64_t base, size;
 	struct cl_physical *physical; /* NULL: not known, or only a part of it is mapped here */
-	struct cl_block *block;	      /* once it was shared */
+	struct cl_block *block;	      /* NULL: it was not shared */
 	unsigned int exporting;	      /* threads that ask the driver for descriptors of it */
 	bool ending;		      /* it is being unmapped */
 };
@@ -46,7 +47,7 @@ struct cl_range {
 /* A reservation. */
 struct cl_reserved {
 	uint64_t base, size;
-	uint64_t number;	 /* no other one of this process has it, nor gets it later */
+	uint64_t number;	 /* no other reservation of this process has it or gets it later */
 	struct cl_range *range;	 /* in order of their addresses */
 	size_t ranges, room;
 };
@@ -61,26 +62,27 @@ static inline uint64_t cl_range_end(const struct cl_range *range)
 }
 
 /* ---------------------------------------------------------------- allocations */
-/* The driver has made @handle, as @what says, of which the fields of the table are set here. */
+/* The driver has made @handle.  @what describes it; this function sets .link, .listed and the references. */
 void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl_physical *what);
-/* Returns NULL if it is not known. */
+/* Returns the allocation of @handle, or NULL if it is not known. */
 struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle);
 /* The driver has given the program @handle once more, of what is mapped at @address. */
 void cl_physical_retained_locked(CUmemGenericAllocationHandle handle, uint64_t address);
 /*
- * The program gives @handle back.  release() comes before the driver's call, and returns what it has
- * changed, or NULL; released() after it, with the driver's answer.
+ * The program gives @handle back.  release() comes before the driver's call, and returns the allocation, or
+ * NULL if it is not known.  Then released() comes after the call; @released: the driver has accepted it.
  */
 struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle);
 void cl_physical_released_locked(struct cl_physical *physical, bool released);
 
 /* --------------------------------------------------------------- reservations */
 void cl_reserved_add_locked(uint64_t base, uint64_t size);
-/* Returns the one in which @address lies, or NULL. */
+/* Returns the reservation in which @address lies, or NULL. */
 struct cl_reserved *cl_reserved_at_locked(uint64_t address);
 /*
- * Takes out the one that begins at @base, if it has no mapping, before the driver frees it.  Returns NULL
- * if there is none.  free() forgets it; put_back() enters it again, since the driver has refused.
+ * take() comes before the driver frees a reservation.  It takes the one that begins at @base out of the
+ * table, or returns NULL if there is none or it has mappings.  After the driver's call free() forgets it or,
+ * if the driver has refused, put_back() enters it again.
  */
 struct cl_reserved *cl_reserved_take_locked(uint64_t base, uint64_t size);
 void cl_reserved_put_back_locked(struct cl_reserved *reserved);
@@ -94,8 +96,8 @@ size_t cl_range_from(const struct cl_reserved *reserved, uint64_t address);
 /* Returns the mapping in which @address lies, or NULL. */
 struct cl_range *cl_range_at_locked(uint64_t address);
 /*
- * Returns how many mappings lie within @size bytes from @address, *first of which is @reserved's;
- * *whole says whether they are all of that.
+ * Returns how many mappings of @reserved lie within @size bytes from @address.  *first is the index of the
+ * first one.  *whole becomes true if these mappings cover all @size bytes.
  */
 size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, uint64_t size, size_t *first,
 			bool *whole);

@@ -418,7 +418,7 @@ static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uin
 	if (!block)
 		return false;
 	range->block = NULL;
-	cl_still_unmapped_locked(ex, block, stack);
+	cl_still_unmapped_locked(ex, block, range->physical->number, stack);
 	return cl_limbo_forget_block_locked(ex, block);
 }
 

@@ -33,14 +33,14 @@ void cl_close_again(CUdeviceptr dptr);
 bool cl_import_event_destroy(CUevent event, CUresult (*destroy)(CUevent), cl_is_own_fn *is_own,
 			     CUresult *result);
 /*
- * Returns true, and reports it, if @event was an import that is destroyed, and no other event is
- * known to have been made at its address since.
+ * Returns true, and reports a second destroy, if @event was an import that is destroyed already, and no
+ * other event is known to have been made at its address since.
  */
 bool cl_import_event_destroyed_again(CUevent event);
 
 /*
- * The program has made, opened or exported @event, and a hook saw it: if an import was destroyed at
- * that address, the new event is none of it, and the program may destroy it.
+ * A hook has seen that the program made, opened or exported @event.  If an import was destroyed at that
+ * address before, this is another event, which the program may destroy.
  */
 void cl_import_event_created(CUevent event);
 

@@ -182,14 +182,13 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 static CUresult import(const struct cl_pool_named *named, CUmemoryPool *handle)
 {
 	struct getting get = { .result = CUDA_ERROR_OPERATING_SYSTEM };
-	struct cl_asking asking = { .region = &named->peer->region,
-				    .record = named->stamp.record,
+	struct cl_asking asking = { .record = named->stamp.record,
 				    .generation = named->stamp.generation,
 				    .take = take,
 				    .arg = &get };
 	CUresult result;
 
-	result = cl_virtual_ask(&asking, named->handle.pid);
+	result = cl_virtual_ask(&asking, named->peer, named->handle.pid);
 	if (result == CUDA_SUCCESS && get.result != CUDA_SUCCESS)
 		result = get.result;
 	if (result != CUDA_SUCCESS && get.pool)

@@ -13,7 +13,7 @@
 #ifndef CL_IMPORTED_POOLS_H
 #define CL_IMPORTED_POOLS_H
 
-#include "shim/importer/lookup.h"
+#include "shim/importer/open.h"
 #include "shim/shm/pool_data.h"
 #include "shim/shm/pool_handle.h"
 

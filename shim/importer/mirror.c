@@ -11,17 +11,17 @@ uint64_t cl_mirror_pieces_most = 1 << 20;
 /* ------------------------------------------------------------------------ opens */
 struct cl_mirror_opening {
 	const struct cl_mirror_want *want;
-	struct cl_mirror_piece *piece; /* those that it takes */
+	struct cl_mirror_piece *piece; /* the first that it takes, the others follow */
 	uint64_t pieces;
 	uint64_t added; /* how many of the pieces are not mapped yet */
 	struct cl_mirror *mirror;
 	bool fresh;		      /* a new mirror is needed */
-	struct cl_mirror_run *run;    /* what it takes */
-	struct cl_mirror_run *united; /* room for that and for what its address has already */
+	struct cl_mirror_run *run;    /* the runs that it takes */
+	struct cl_mirror_run *united; /* room for these and the runs that its address has already */
 	uint64_t runs;
 };
 
-/* Finds out which pieces @open takes.  Returns false if there are none, or they cannot be right. */
+/* Finds out which pieces @open takes.  Returns false if there are none, or if they overlap or leave the reservation. */
 static bool choose_pieces(struct cl_mirror_opening *open)
 {
 	const struct cl_mirror_want *want = open->want;

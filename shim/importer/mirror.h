@@ -38,7 +38,7 @@
 
 enum { CL_MIRRORS_MOST = 1024, CL_MIRROR_DEVICES = 64 };
 
-/* A reservation of an exporter.  No other one on this host has the same name, nor gets it later. */
+/* Names a reservation of an exporter.  No other reservation on this host has that name or gets it later. */
 struct cl_mirror_name {
 	uint64_t exporter, reservation;
 };
@@ -47,7 +47,7 @@ struct cl_mirror_name {
 struct cl_mirror_piece {
 	uint64_t offset, size;
 	uint64_t from; /* the offset in the allocation */
-	uint64_t id;   /* of the allocation: no other one of this exporter has it, nor gets it later */
+	uint64_t id;   /* of the allocation: no other allocation of this exporter has it or gets it later */
 	int fd;	       /* which the caller closes; -1: none is needed if it is mapped here already */
 	/* its import, which the caller releases, in place of a descriptor; 0: none */
 	CUmemGenericAllocationHandle memory;

@@ -52,7 +52,7 @@ struct cl_mirror_reservation {
 	struct cl_link link;
 	struct cl_mirror_name name;
 	struct cl_list mirrors; /* the oldest first */
-	uint64_t wanted;	/* by so many threads, one of which may have it */
+	uint64_t wanted;	/* how many threads want the turn or have it */
 	bool taken;
 };
 

@@ -30,7 +30,7 @@ static CUresult map(CUdeviceptr base, struct cl_mirror_piece *piece)
 		return result;
 	result = cl_driver.cuMemMap(base + piece->offset, piece->size, piece->from, handle, 0);
 	piece->mapped = result == CUDA_SUCCESS;
-	/* what is mapped keeps the memory */
+	/* the mapping keeps the memory */
 	released = cl_driver.cuMemRelease(handle);
 	if (released)
 		cl_driver.cuMemRelease(handle); /* unmaps what this open mapped, since it fails */

@@ -2,10 +2,8 @@
 /* Opens handles of other exporters: see open.h. */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "shim/base/log.h"
-#include "shim/diag/happened.h"
 #include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/diag/trace.h"
@@ -13,11 +11,160 @@
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
+#include "shim/importer/open_told.h"
+#include "shim/importer/turns.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 #include "shim/shm/gc.h"
-#include "shim/shm/view.h"
+#include "shim/shm/pool_data.h"
 
+/* ------------------------------------------------------------- which block it is */
+static uint64_t tail_of(const void *handle)
+{
+	uint64_t tail;
+
+	memcpy(&tail, (const char *)handle + 56, sizeof tail);
+	return tail;
+}
+
+/* Makes the handle what the driver made: zeros where the stamp was. */
+static void unstamp(uint8_t handle[64])
+{
+	memset(handle + 56, 0, 8);
+}
+
+/*
+ * Sets ->own if the handle is of this process.  Returns true if it names our file, even if it
+ * is of an earlier process that had the same file id.
+ */
+static bool look_up_own(struct cl_resolved *resolved)
+{
+	bool ours = false;
+
+	cl_lock(&cl_exports_lock);
+	ours = cl_own.file_id == resolved->stamp.file_id;
+	resolved->own = ours && cl_region_has_stamped(&cl_own, &resolved->stamp);
+	if (resolved->own)
+		unstamp(resolved->handle);
+	cl_unlock(&cl_exports_lock);
+	return ours;
+}
+
+/*
+ * @peer's file refuses the handle with @tail.  Returns true if @peer has ended and another exporter
+ * has its file id: then the caller looks the handle up again.
+ */
+static __attribute__((noinline)) bool look_up_successor_locked(struct cl_resolved *resolved, struct cl_peer *peer,
+								uint64_t tail, int *err)
+{
+	if (!cl_hold_succeeded_locked(peer))
+		return false;
+	memcpy(resolved->handle + 56, &tail, sizeof tail);
+	resolved->stamp = cl_stamp_unpack(tail);
+	resolved->err = *err = 0;
+	return true;
+}
+
+/* Looks up a handle of another process.  Sets *err if its exporter's file cannot be had. */
+static inline __attribute__((always_inline)) void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail, int *err)
+{
+	for (int tries = 0; tries < 2; tries++) {
+		struct cl_peer *peer = cl_peer_get(resolved->stamp.file_id, err);
+
+		if (!peer) {
+			resolved->known = false;
+			return;
+		}
+		if (__builtin_expect(!cl_region_has_stamped(&peer->region, &resolved->stamp), 0)) {
+			/* another exporter file had this id when the handle was made, and that file is gone */
+			*err = -ENOENT;
+			if (tries || !look_up_successor_locked(resolved, peer, tail, err))
+				return;
+			continue;
+		}
+		/* the driver must get the handle as it made it */
+		unstamp(resolved->handle);
+		resolved->known = true;
+		resolved->err = cl_hold_get_locked(peer, &resolved->stamp, resolved->handle, &resolved->hold);
+		/* only once: what the successor refuses is refused, even if it has a successor by now */
+		if (__builtin_expect(!cl_hold_is_refusal(resolved->err), 1) || tries ||
+		    !look_up_successor_locked(resolved, peer, tail, err))
+			return;
+	}
+}
+
+/* always_inline: it is compiled once for pools, whose @turn it takes, and once for the rest, with NULL */
+static inline __attribute__((always_inline)) void
+look_up(struct cl_resolved *resolved, uint64_t tail, struct cl_turn *turn, uint64_t key)
+{
+	bool ours = false; /* the stamp names our own file */
+	int err = 0;
+
+	resolved->stamp = cl_stamp_unpack(tail);
+	/* no file has id 0: the bytes are not a stamp, but a driver's that uses them */
+	if (!resolved->stamp.file_id)
+		return;
+	cl_lock(&cl_imports_lock);
+	if (cl_own_may_be(resolved->stamp.file_id))
+		ours = look_up_own(resolved);
+	resolved->known = resolved->own;
+	if (resolved->own)
+		goto out;
+	if (ours)
+		err = -ENOENT;
+	else
+		look_up_others_locked(resolved, tail, &err);
+	if (turn && resolved->hold)
+		cl_turn_begin_locked(turn, key);
+	resolved->again = resolved->hold && resolved->hold->opens;
+out:
+	cl_unlock(&cl_imports_lock);
+	if (resolved->known || err != -ENOENT)
+		return;
+	resolved->sight = cl_self_sight(resolved->stamp);
+	resolved->exporter_gone = resolved->sight == CL_HERE;
+}
+
+void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
+{
+	*resolved = (struct cl_resolved){ .handle = handle };
+	memcpy(&resolved->pid, resolved->handle + (kind == CL_MEMORY ? 8 : 0), sizeof resolved->pid);
+	look_up(resolved, tail_of(handle), NULL, 0);
+}
+
+/* Says that the data of a pool's block have a stamp of process @pid with @version, which is not ours. */
+static __attribute__((noinline, cold)) void say_other_version(uint32_t pid, unsigned int version)
+{
+	cl_log_once(CL_LOG_WARN,
+		    "process %u has another culimbo, which stamps pointers into memory pools in another way (%u; here %u): "
+		    "what is imported from its pools is not protected, as without culimbo",
+		    pid, version, CL_POOL_VERSION);
+}
+
+bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key)
+{
+	uint64_t fingerprint = cl_pool_fingerprint(form->data), stamp = cl_word_at(form->data, 7);
+	unsigned int version;
+
+	*resolved = (struct cl_resolved){ .handle = form->zeros };
+	*key = cl_turn_key(fingerprint);
+	turn->key = 0;
+	version = cl_pool_stamp_version(form->data, fingerprint, &resolved->pid);
+	if (__builtin_expect(version != CL_POOL_VERSION, 0)) {
+		if (version)
+			say_other_version(resolved->pid, version);
+		else
+			resolved->pid = 0;
+		return version != 0;
+	}
+	memset(form->data + CL_POOL_DRIVERS, 0, sizeof form->data - CL_POOL_DRIVERS);
+	look_up(resolved, stamp, turn, *key);
+	/* the place of a handle's stamp, which may be there again */
+	memset(form->data + CL_POOL_DRIVERS, 0, 8);
+	return true;
+}
+
+/* ------------------------------------------------ before and after the driver's call */
 /* Returns true if @hold has been open at this address all the while: an address maps one block. */
 static bool is_open(const struct cl_mapping *newest, const struct cl_hold *hold)
 {
@@ -85,62 +232,6 @@ static bool has_lost_its_file(const struct cl_resolved *resolved)
 	return cl_liveness_is_exporter(resolved->pid, resolved->stamp.file_id, false);
 }
 
-/* Fills in where and when the block of @resolved was freed, if its exporter's file still says so. */
-static void find_free(const struct cl_resolved *resolved, struct cl_about *about)
-{
-	struct cl_view view = { .now = cl_now() };
-	const struct cl_region *region;
-	uint32_t stack;
-	bool own;
-
-	cl_lock(&cl_imports_lock);
-	cl_lock(&cl_exports_lock);
-	region = resolved->known ? cl_peer_has_open(resolved->stamp.file_id, &own) : NULL;
-		/* cl_view_freed() reads by the descriptor, which the program may have closed */
-	if (region && cl_region_fd_intact(region)) {
-		view.region = *region;
-		if (cl_view_freed(&view, resolved->stamp.record, resolved->stamp.generation, resolved->handle,
-				  &about->when, &stack))
-			about->stack = own ? stack : cl_stack_copy_locked(&view, stack);
-		/* of a handle alone nobody knows more; what the driver has opened has an address here, too */
-		if (about->when && cl_observes()) {
-			const struct cl_record *record = &region->record[resolved->stamp.record];
-
-			if (!about->key)
-				about->key = record->base;
-			if (!about->size && about->kind != CL_EVENT) {
-				about->size = record->size;
-				about->device = record->device;
-			}
-		}
-		/*
-		 * Who was killed had freed nothing.  Our own lock would look free to us, and a living
-		 * exporter loses its own when its program closes all descriptors.
-		 */
-		if (!about->when && !own && cl_gc_judge(&view.region) == CL_DEAD)
-			about->exporter_gone = true;
-	}
-	cl_unlock(&cl_exports_lock);
-	cl_unlock(&cl_imports_lock);
-}
-
-void cl_open_tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)
-{
-	struct cl_stamp stamp = resolved->stamp;
-	struct cl_about about = { .key = key,
-				  .result = (uint32_t)result,
-				  .pid = resolved->pid,
-				  .file_id = stamp.file_id,
-				  .record = stamp.record,
-				  .generation = stamp.generation,
-				  .kind = (uint8_t)kind,
-				  .exporter_gone = resolved->exporter_gone };
-	uint32_t stack = cl_stack_write(true);
-
-	find_free(resolved, &about);
-	cl_happened(cl_observes() ? CL_FINDING_OPENED_AFTER_FREE : CL_FINDING_STALE_REFUSED, &about, stack);
-}
-
 CUresult cl_open_refuse(const struct cl_resolved *resolved, enum cl_kind kind)
 {
 	cl_open_tell_stale(resolved, kind, 0, CUDA_SUCCESS);
@@ -191,7 +282,7 @@ CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved
 	else
 		/* logged after the open if the file lies elsewhere; not if its exporter is just ending */
 		o->sight = resolved->sight;
-	cl_count(unmanaged_imports);
+	o->unmanaged = true;
 	return CUDA_SUCCESS;
 }
 
@@ -205,17 +296,6 @@ CUipcMemHandle cl_open_rename(const struct cl_resolved *resolved, CUipcMemHandle
 	return handle;
 }
 
-void cl_open_say_namesake(const struct cl_resolved *resolved)
-{
-	cl_log_once(CL_LOG_WARN,
-		    "the driver does not open an event of process %u, whose exporter file is %06x: this "
-		    "process has the number %u, too, in another PID namespace, so the driver takes the two for "
-		    "one. Give them different numbers, for example by one PID namespace for both containers "
-		    "(docker run --pid=container:NAME, shareProcessNamespace in Kubernetes). Memory is not "
-		    "affected",
-		    resolved->pid, resolved->stamp.file_id, resolved->pid);
-}
-
 void cl_open_give_up(const struct cl_opening *o)
 {
 	if (!o->hold)
@@ -227,40 +307,16 @@ void cl_open_give_up(const struct cl_opening *o)
 }
 
 /*
- * Returns true if the block ended with its exporter's context.  What we have of it stays ours.  It
- * may be opened again if the driver returns the mapping that we have; else it has opened another
- * block.
+ * Returns true if the block of @hold ended with its exporter's context.  A mapping of it that we have stays
+ * valid.  If the driver returns that mapping, the block may be opened again; else the driver has opened
+ * another block.
  */
 static bool is_orphaned(const struct cl_hold *hold)
 {
 	return cl_life_state(cl_record_life(&hold->peer->region, cl_hold_record(hold))) == CL_ORPHANED;
 }
 
-/* Warns that an open is not protected, because the exporter's file is not where we look. */
-static void say_unprotected(enum cl_sight sight)
-{
-	unsigned int user = geteuid(), was = cl_self.user;
-
-	if (sight == CL_OUT_OF_SIGHT)
-		cl_log_once(CL_LOG_WARN,
-			    "this process does not see the directory of exporter files any more (chroot?): what "
-			    "it opens from now on of exporters that it has not met is not protected, as without "
-			    "culimbo, and may be of one that has ended");
-	else if (user != was)
-		/* e.g. a process that gave up root's rights can't read root's files */
-		cl_log_once(CL_LOG_WARN,
-			    "this process began to share as user %u and is user %u now: what it opens of user "
-			    "%u's exporters that it has not met is not protected, as without culimbo, and may be "
-			    "of one that has ended",
-			    was, user, was);
-	else
-		cl_log_once(CL_LOG_WARN,
-			    "this program opened something that a process under culimbo exported, but found no exporter "
-			    "file of it: it is another user's, or has another CULIMBO_DIR or /dev/shm. What is "
-			    "imported so is not protected, as without culimbo");
-}
-
-/* Fills @about in, of an open of a late hold, which is told of once. */
+/* Fills in @about for the report of a late open: each late hold is reported once. */
 static __attribute__((noinline, cold)) void take_late_locked(const struct cl_opening *o,
 							     const struct cl_resolved *resolved,
 							     enum cl_kind kind, uint64_t key,
@@ -277,14 +333,6 @@ static __attribute__((noinline, cold)) void take_late_locked(const struct cl_ope
 				    .generation = resolved->stamp.generation,
 				    .kind = (uint8_t)kind,
 				    .device = (uint8_t)o->device };
-}
-
-/* @about has what was opened after its exporter had freed it. */
-static __attribute__((noinline, cold)) void tell_late(const struct cl_resolved *resolved,
-						      struct cl_about *about, uint32_t stack)
-{
-	find_free(resolved, about);
-	cl_happened(CL_FINDING_OPENED_AFTER_FREE, about, stack);
 }
 
 /*
@@ -370,9 +418,13 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	else if (!mapping)
 		cl_recent_closes_remove(kind == CL_VIRTUAL ? CL_MEMORY : kind, key);
 	if (__builtin_expect(late, 0))
-		tell_late(resolved, &about, o->stack);
-	if (__builtin_expect(o->sight != CL_HERE, 0))
-		say_unprotected(o->sight);
+		cl_open_tell_late(resolved, &about, o->stack);
+	if (__builtin_expect(!o->hold, 0)) {
+		if (o->unmanaged)
+			cl_count(unmanaged_imports);
+		if (o->sight != CL_HERE)
+			cl_open_say_unprotected(o->sight);
+	}
 	return true;
 }
 

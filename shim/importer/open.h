@@ -1,14 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens handles of other exporters: what is done before and after the driver's call.  The
- * front door (shim.c) calls these functions without a lock.
+ * Opens handles of other exporters: finds out which block or event a handle names and whether it may be
+ * opened, and what is done before and after the driver's call.  The front door (shim.c, pools.c) calls
+ * these functions without a lock.
  */
 #ifndef CL_OPEN_H
 #define CL_OPEN_H
 
-#include "shim/importer/lookup.h"
 #include "shim/importer/mappings.h"
+#include "shim/self/self.h"
 
+/* ------------------------------------------------------------- which block it is */
+/* A resolved handle: what the 64 bytes that a program wants opened name. */
+struct cl_resolved {
+	uint8_t *handle;    /* for the driver: as it made it if `known`, else as the program gave it */
+	struct cl_hold *hold;  /* taken for this open; NULL: own, refused, pinned or unmanaged */
+	struct cl_stamp stamp;
+	uint32_t pid;	    /* of its exporter, as the driver's handle has it */
+	int err;	    /* why it may not be opened, -errno, or 0 */
+	bool known;	    /* the stamp is of our own file, or of an exporter whose file we have */
+	bool own;	    /* the stamp is of our own file */
+	bool exporter_gone;	    /* the directory that the stamp names is here, and the file is not */
+	enum cl_sight sight; /* if there is no such file here: where it would be */
+	bool again;	    /* it is open here already, so the call stack is known */
+};
+
+/*
+ * Resolves @handle, 64 bytes, from which it takes the stamp if that is known, and takes the hold
+ * for the open.  Any thread, without a lock.
+ */
+void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind);
+/*
+ * The same for a block of a pool, whose export data are in @form, which stays as long as *resolved.
+ * @form->data become what the driver made.  Returns false if the data have no stamp: then they stay as they
+ * are, and nothing is known of them.  Data with a stamp of another version stay as they are, too, and only
+ * the exporter's process is known of them: then it returns true.
+ *
+ * *key is the key of the data's turn.  If a hold is taken, so is @turn, under the same lock.  Else @turn->key is 0.
+ */
+struct cl_pool_form;
+struct cl_turn;
+bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key);
+
+/* ------------------------------------------------ before and after the driver's call */
 /* cl_open_begin() without a hold: the open is refused, unmanaged, or of a pinned block. */
 CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind);
 /*

@@ -122,7 +122,7 @@ static void make_room(void)
 
 	idle.most = IDLE;
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / SHARE < IDLE)
-		/* at least 1: who becomes idle is not closed by its own cl_peer_put() */
+		/* at least 1: a peer that becomes idle is not closed by that same cl_peer_put() */
 		idle.most = limit.rlim_cur < SHARE ? 1 : (unsigned int)(limit.rlim_cur / SHARE);
 	while (drop_oldest(idle.most - 1))
 		;
@@ -268,21 +268,40 @@ void cl_peer_put(struct cl_peer *peer)
 	}
 }
 
+/* Returns true if the exporter that made the file which is named @file_id now has its lock on that. */
+static bool has_living_exporter(int dirfd, uint32_t file_id)
+{
+	struct cl_region region;
+	bool lives;
+
+	if (cl_region_open_knowing(&region, dirfd, file_id, &cl_self_known, NULL))
+		return false;
+	lives = region.locks->is_locked(&region, CL_LOCK_EXPORTER) == 1;
+	/* drops no lock of ours: this process has none on a file that is not among its peers */
+	cl_region_close(&region);
+	return lives;
+}
+
 bool cl_peer_is_succeeded(struct cl_peer *peer)
 {
 	int dirfd = cl_self_open_dir(false);
 	char name[16];
 	struct stat st;
-	bool replaced;
+	bool replaced, succeeded;
 
 	if (dirfd < 0)
 		return false;
 	cl_region_name(name, peer->file_id);
 	/* only the inode is compared: the device is not always the one that fstat() says */
 	replaced = fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != peer->region.ino;
+	/*
+	 * A file goes before its process: at exit(), and after exec().  So while @peer's process runs, a
+	 * living exporter has the name rightly, and anything else was put there by somebody.
+	 */
+	succeeded = replaced && ((cl_region_fd_intact(&peer->region) && cl_gc_judge(&peer->region) == CL_DEAD) ||
+				 has_living_exporter(dirfd, peer->file_id));
 	close(dirfd);
-	/* while @peer's exporter lives, the other file is no successor: somebody replaced its file */
-	return replaced && cl_region_fd_intact(&peer->region) && cl_gc_judge(&peer->region) == CL_DEAD;
+	return succeeded;
 }
 
 void cl_peer_detach(struct cl_peer *peer)
@@ -299,7 +318,7 @@ void cl_peer_drop_unused(struct cl_peer *peer)
 
 	if (peer->holds || (peer->slot >= 0 && !peer->detached))
 		return;
-	/* one system call if the exporter lives; if not, its file goes though we share nothing */
+	/* one system call if the exporter lives; if it is dead its file goes, also if we share nothing */
 	if (peer->region.locks->is_locked(&peer->region, CL_LOCK_EXPORTER) == 0) {
 		dirfd = cl_self_open_dir(false);
 		if (dirfd >= 0) {

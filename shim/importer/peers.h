@@ -22,6 +22,7 @@ struct cl_peer {
 	bool detached;	    /* cannot be found: a successor has its file id; freed with its last hold */
 	bool listed;	    /* among the idle ones, of which mostly nothing is held; see peers.c */
 	struct cl_node node; /* in that list */
+	_Atomic uint64_t unserved; /* since when no service of it answers; 0: one may.  Also without the lock */
 	struct cl_region region;
 };
 
@@ -60,8 +61,8 @@ static inline int cl_peer_need_slot(struct cl_peer *peer, bool *lost)
 void cl_peer_put(struct cl_peer *peer);
 
 /*
- * Returns true if @peer's exporter has ended and another exporter has its file id by now, as one
- * of 16,384 has.  Makes some system calls: ask only when a handle does not lead where it should.
+ * Returns true if @peer's exporter has ended, or at least its file has, and another exporter has its file
+ * id by now, as one of 16,384 has.  Makes some system calls: ask only when a handle does not lead where it should.
  */
 bool cl_peer_is_succeeded(struct cl_peer *peer);
 /* Makes room for the successor of @peer.  @peer is freed if nothing is held of it. */

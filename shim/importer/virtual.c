@@ -182,18 +182,18 @@ static CUresult say(uint32_t pid, int err)
 
 /* A handle, by what it names. */
 struct named {
-	struct cl_region *region;
+	struct cl_peer *peer;
 	uint32_t record, generation;
 };
 static struct named name_of(const struct cl_resolved *resolved)
 {
-	return (struct named){ &resolved->hold->peer->region, resolved->stamp.record, resolved->stamp.generation };
+	return (struct named){ resolved->hold->peer, resolved->stamp.record, resolved->stamp.generation };
 }
 
 /* Returns true if the handle @named is still good: then -ESTALE was of something else. */
 static bool lives(const struct named *named)
 {
-	uint64_t life = cl_record_life(named->region, named->record);
+	uint64_t life = cl_record_life(&named->peer->region, named->record);
 
 	return cl_life_generation(life) == named->generation && cl_life_state(life) == CL_EXPORTED;
 }
@@ -210,7 +210,20 @@ static bool has_gone(const struct named *named, int err)
 	if (err == -ESRCH || err == -ESTALE || err == -EBADMSG)
 		return true;
 	/* it may have lost its service, and live */
-	return has_no_service(err) && (!lives(named) || cl_gc_judge(named->region) == CL_DEAD);
+	return has_no_service(err) && (!lives(named) || cl_gc_judge(&named->peer->region) == CL_DEAD);
+}
+
+/*
+ * Returns true if a service that @peer does not have now may come.  All opens together wait for it, not each
+ * of them: a program opens thousands of handles of an exporter that has closed its socket for good.
+ */
+static bool may_be_served(struct cl_peer *peer)
+{
+	uint64_t now = cl_now(), since = atomic_load(&peer->unserved);
+
+	if (!since && atomic_compare_exchange_strong(&peer->unserved, &since, now))
+		since = now;
+	return now < since + CL_VIRTUAL_NO_SERVICE;
 }
 
 /*
@@ -218,11 +231,13 @@ static bool has_gone(const struct named *named, int err)
  * exporter has no service, but lives.  A process that ends has none some time before it is dead; one that
  * lost it gets another with its next export.
  */
-static bool may_come(const struct named *named, int err, uint64_t began)
+static bool may_come(const struct named *named, int err)
 {
-	if (err == -ESTALE)
-		return lives(named);
-	return has_no_service(err) && !has_gone(named, err) && cl_now() < began + CL_VIRTUAL_NO_SERVICE;
+	if (!has_no_service(err)) {
+		atomic_store(&named->peer->unserved, 0);
+		return err == -ESTALE && lives(named);
+	}
+	return !has_gone(named, err) && may_be_served(named->peer);
 }
 
 /* ------------------------------------------------------------------------- peers */
@@ -301,7 +316,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
 	const struct timespec pause = { 0, 1000000 };
 	struct cl_stay stay;
-	uint64_t began = cl_now(), until = began + CL_VIRTUAL_WAIT;
+	uint64_t until = cl_now() + CL_VIRTUAL_WAIT;
 	CUresult result;
 	int err;
 
@@ -319,7 +334,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = get_and_map(resolved, &get, until, device, address, &err);
 		/* what was mapped here has been unmapped since */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
-		if (!get.all && !may_come(&named, err, began))
+		if (!may_come(&named, err) && !get.all)
 			break;
 		if (cl_now() >= until) {
 			result = CUDA_SUCCESS;
@@ -338,15 +353,15 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	return result;
 }
 
-CUresult cl_virtual_ask(struct cl_asking *asking, uint32_t pid)
+CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid)
 {
-	const struct named named = { asking->region, asking->record, asking->generation };
+	const struct named named = { peer, asking->record, asking->generation };
 	const struct timespec pause = { 0, 1000000 };
-	uint64_t began = cl_now();
 	int err;
 
-	asking->until = began + CL_VIRTUAL_WAIT;
-	while ((err = cl_ask(asking)) < 0 && may_come(&named, err, began) && cl_now() < asking->until)
+	asking->region = &peer->region;
+	asking->until = cl_now() + CL_VIRTUAL_WAIT;
+	while ((err = cl_ask(asking)), may_come(&named, err) && cl_now() < asking->until)
 		nanosleep(&pause, NULL);
 	if (err >= 0 || err == -EIO)
 		return CUDA_SUCCESS;

@@ -13,12 +13,12 @@
 #ifndef CL_IMPORTER_VIRTUAL_H
 #define CL_IMPORTER_VIRTUAL_H
 
-#include "shim/importer/lookup.h"
+#include "shim/importer/open.h"
 #include "shim/importer/mirror.h"
 
 /* So long an open waits for its exporter, which is stopped or too busy. */
 #define CL_VIRTUAL_WAIT 5000000000ull /* ns */
-/* And so long for one that has no service: it ends, or has lost it. */
+/* And so long all opens together for one that has no service: it ends, or has lost it. */
 #define CL_VIRTUAL_NO_SERVICE 2000000000ull /* ns */
 
 /*
@@ -41,11 +41,11 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result);
 /* ---------------------------------------- for handles of pools' blocks as well (imported_pools.h) */
 struct cl_asking;
 /*
- * Asks the exporter, process @pid, as cl_ask() does, within CL_VIRTUAL_WAIT; @asking->until is set here.  Returns
+ * Asks @peer, process @pid, as cl_ask() does, within CL_VIRTUAL_WAIT; sets @asking->region and .until.  Returns
  * CUDA_SUCCESS also where @asking->take() has refused with -EIO; CUDA_ERROR_INVALID_HANDLE if the handle is stale or
  * its exporter is dead; or another error, which is logged once.
  */
-CUresult cl_virtual_ask(struct cl_asking *asking, uint32_t pid);
+CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid);
 /* Returns a bit for each device that has peer access to @device, from 0 to CL_MIRROR_DEVICES. */
 uint64_t cl_virtual_peers(CUdevice device);
 /* Waits as the driver's close of a legacy handle does, in the current context. */

@@ -18,6 +18,7 @@
 #include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
 #include "shim/limbo/pool_imports.h"
+#include "shim/limbo/press.h"
 #include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"
 #include "shim/base/log.h"
@@ -30,6 +31,45 @@
 enum { EMPTIED = 4096 }; /* with more blocks than this in the limbo, exit() gives none back */
 
 /* --------------------------------------------------------------- a collection */
+struct turn {
+	struct cl_exporter *ex;
+	uint64_t now;
+	bool end_grace;
+};
+
+static void settle_due(struct cl_node *node, void *data)
+{
+	const struct turn *turn = data;
+
+	cl_limbo_settle(turn->ex, CL_LIST_ENTRY(node, struct cl_block, node), turn->now, turn->end_grace);
+}
+
+/* Settles each block whose grace is over at @now, or all blocks that wait for it if @end_grace. */
+static void turn_wheels_locked(struct cl_exporter *ex, uint64_t now, bool end_grace)
+{
+	struct turn turn = { ex, now, end_grace };
+
+	for (unsigned int i = 0; i < ex->grace.wheels_n; i++)
+		if (ex->grace.wheel[i].n)
+			cl_wheel_turn(&ex->grace.wheel[i], now / cl_grace_tick(&ex->grace), end_grace, settle_due,
+				      &turn);
+}
+
+/* Returns when the graces of the next bucket end, or UINT64_MAX if no block waits for its grace. */
+static uint64_t next_grace_locked(struct cl_exporter *ex)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (unsigned int i = 0; i < ex->grace.wheels_n; i++) {
+		uint64_t when = cl_wheel_next(&ex->grace.wheel[i], ex->grace.wheel[i].at + 1);
+
+		if (when && when * cl_grace_tick(&ex->grace) < next)
+			next = when * cl_grace_tick(&ex->grace);
+	}
+	return next;
+}
+
+/* Returns when time alone makes something due; 0: something is due now; UINT64_MAX: nothing will be. */
 static uint64_t next_due_locked(struct cl_exporter *ex)
 {
 	uint64_t fences, grace;
@@ -37,7 +77,7 @@ static uint64_t next_due_locked(struct cl_exporter *ex)
 	if (ex->limbo.ready.n)
 		return 0;
 	fences = cl_fences_wait_locked(ex) ? cl_fences_ask_at_locked(ex, cl_now()) : UINT64_MAX;
-	grace = cl_grace_next_locked(ex);
+	grace = next_grace_locked(ex);
 	return fences < grace ? fences : grace;
 }
 
@@ -58,8 +98,8 @@ static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter 
 	cl_limbo_not_quiet(ex);
 	if (cl_record_any_ready(ex->blocks.region))
 		cl_release_take_ready_locked(ex, cl_now());
-	if (cl_grace_n_locked(ex))
-		cl_grace_turn_locked(ex, cl_now(), end_grace, cl_limbo_settle);
+	if (ex->grace.waiting)
+		turn_wheels_locked(ex, cl_now(), end_grace);
 	if (cl_fences_any_detached_locked(ex))
 		cl_release_detached_locked(ex);
 	if (ex->limbo.events.n > cl_options.max_events.number)
@@ -74,7 +114,7 @@ static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter 
 	sum.next = next_due_locked(ex);
 	sum.held = ex->limbo.held.n || ex->limbo.orphaned;
 	/* release: a thread that reads `quiet` then reads our file */
-	if (!ex->limbo.ready.n && !cl_fences_wait_locked(ex) && !cl_grace_n_locked(ex) &&
+	if (!ex->limbo.ready.n && !cl_fences_wait_locked(ex) && !ex->grace.waiting &&
 	    !cl_fences_any_detached_locked(ex) && ex->limbo.events.n <= cl_options.max_events.number)
 		atomic_store_explicit(&ex->limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
 				      memory_order_release);
@@ -351,7 +391,7 @@ static void called_without_file(struct cl_exporter *ex)
 		return;
 	}
 	atomic_fetch_and(&ex->collector.no_thread, (uint8_t)~CL_NO_THREAD_NO_FILE);
-	/* a free that another thread made just before that has set it in vain */
+	/* a free in another thread may have set the flag just before this thread has cleared it */
 	if (cl_pool_imports_any_left(ex))
 		atomic_fetch_or(&ex->collector.no_thread, CL_NO_THREAD_NO_FILE);
 }

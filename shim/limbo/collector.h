@@ -48,7 +48,7 @@ struct cl_collector {
 
 /* Something may be due now: wakes or starts the thread, or does its work in this one. */
 void cl_collector_wake(struct cl_exporter *ex);
-/* Any call of the program came to us: where no thread does it, does the collector's work, if any. */
+/* The program has called one of our hooks: if no thread does the collector's work, does what is due of it. */
 void cl_collector_called(struct cl_exporter *ex);
 /* Returns true if the program's calls do the work, not a thread.  Two loads. */
 static inline bool cl_collector_is_inline(const struct cl_collector *collector)

@@ -21,8 +21,9 @@ struct cl_exporter cl_exporter = {
 void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region,
 		       const _Atomic uint32_t *file_id, struct cl_exporter_room *its)
 {
+	/* only what was used, or all of it would take memory */
 	if (ex->grace.wheel)
-		cl_grace_forget(&ex->grace);
+		memset(ex->grace.wheel, 0, ex->grace.wheels_n * sizeof ex->grace.wheel[0]);
 	memset(ex, 0, sizeof *ex);
 	cl_blocks_begin(&ex->blocks, region, &its->bits);
 	ex->file_id = file_id;

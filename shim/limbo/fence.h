@@ -56,8 +56,8 @@ struct cl_fence_wait {
 struct cl_fence {
 	struct cl_node node;	      /* on the list of its stream, or of the detached ones */
 	struct cl_fence_list *list;   /* of its stream; NULL: it is not on that */
-	struct cl_block *block;	      /* that waits for it; NULL: none any more */
-	struct cl_fence_wait *wait;   /* the same; NULL: none */
+	struct cl_block *block;	      /* the block that waits for it; NULL: none any more */
+	struct cl_fence_wait *wait;   /* another thing that waits for it; NULL: none */
 	CUevent event;		      /* NULL: its context has ended, or it was reached and destroyed */
 	struct cl_belongs of;	      /* the context of the event */
 	bool waits; /* it is counted in .list->waiting */
@@ -71,9 +71,9 @@ struct cl_fence {
 };
 
 /*
- * When somebody asks about the fences: CL_FENCE_FIRST after the newest began to wait or one was
- * reached, and then each time after as long again as that is ago, but no later than CL_FENCE_LAST.
- * So a stream that gets there soon is seen soon, and one that never does costs nearly nothing.
+ * When the driver is asked about the fences: CL_FENCE_FIRST after the newest one began to wait or one was
+ * reached, and then each time the wait since that moment has doubled, CL_FENCE_LAST later at most.  So a
+ * stream that reaches its fence soon is noticed soon, and one that never does costs next to nothing.
  */
 #define CL_FENCE_FIRST 1000000ull /* ns */
 #define CL_FENCE_LAST 4000000ull
@@ -119,7 +119,7 @@ bool cl_fences_wait_locked(struct cl_exporter *ex);
 bool cl_fences_may_ask_locked(struct cl_exporter *ex);
 /* Returns true if some block waits for its fence alone, and the fence's context is ending. */
 bool cl_fences_blocked_locked(struct cl_exporter *ex);
-/* Returns when to ask about the fences again, if it is @now; UINT64_MAX if no fence may be asked about. */
+/* Returns when to ask about the fences next, where @now is the time; UINT64_MAX if no fence may be asked about. */
 uint64_t cl_fences_ask_at_locked(struct cl_exporter *ex, uint64_t now);
 
 /*

@@ -61,7 +61,7 @@ void cl_forced_held_out_locked(struct cl_exporter *ex, struct cl_collected *sum)
 			tell_held_forced_out_locked(ex, block, slot);
 		cl_give_back_alone_locked(ex, block);
 		cl_release_account_locked(ex, block, sum);
-		/* a holder that left meanwhile set its ready bit in vain, while it was on no list */
+		/* a holder that left meanwhile has set the ready bit in vain, because the block was on no list */
 		if (released || cl_record_try_release(ex->blocks.region, block->record)) {
 			cl_limbo_delete_locked(ex, block);
 			continue;

@@ -23,6 +23,8 @@ void cl_limbo_account(struct cl_exporter *ex, const struct cl_block *block, int 
 /* Takes the event @block off `events`, if it is on it. */
 void cl_limbo_event_forget(struct cl_exporter *ex, struct cl_block *block);
 
+/* Puts @block, which is on no list, into the wheel of its device. */
+void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now);
 /* Returns when the grace of @block ends. */
 static inline uint64_t cl_grace_end(const struct cl_exporter *ex, const struct cl_block *block)
 {
@@ -42,6 +44,11 @@ static inline bool cl_limbo_is_held(struct cl_exporter *ex, const struct cl_bloc
 /* Returns true if the HELD blocks of @block's device take more than CULIMBO_HELD_BYTES. */
 bool cl_limbo_is_too_much_held(struct cl_exporter *ex, const struct cl_block *block);
 
+/*
+ * Returns true if @block is or may be memory of @device, an entry of the header's `device`.  A pool
+ * that has no room left may be on the host, so the host's blocks are of CL_ANY_DEVICE, too.
+ */
+bool cl_limbo_may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsigned int device);
 /* Returns true if cl_limbo_press() is in force for the device of @block, or for one that it may be on. */
 bool cl_limbo_is_pressed_now(struct cl_exporter *ex, const struct cl_block *block, uint64_t now);
 static inline bool cl_limbo_is_pressed(struct cl_exporter *ex, const struct cl_block *block,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: see limbo.h.  This file has the states of blocks, the counts of the limbo, and how
- * blocks enter it.
+ * The limbo: see limbo.h.  This file has the states of blocks, the grace (grace.h), the counts of the
+ * limbo, and how blocks enter it.
  *
  * This table has every step from state to state.  enum cl_block_state says what a state means.
  *
@@ -43,12 +43,17 @@
 #include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/diag/trace.h"
-#include "shim/driver/devices.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
 #include "shim/self/self.h"
 
-enum { GRACES_AT_ONCE = 64 }; /* the most graces that one free ends early */
+enum {
+	GRACES_AT_ONCE = 64, /* the most graces that one free ends early */
+	TICKS_A_GRACE = 64,  /* so a block is at most 1/64 of the grace late */
+	LOOKS = 32,	     /* how many blocks a search for one that was opened looks at */
+	BUDGET_PART = 64,    /* the default budget is at most the device's size divided by this */
+};
+#define MILLISECOND 1000000ull
 
 /* --------------------------------------------------------------- the states */
 #define BIT(state) CL_BLOCK_BIT(CL_BLOCK_##state)
@@ -134,6 +139,119 @@ static void warn_if_many_held(struct cl_exporter *ex)
 	       (unsigned long long)ex->limbo.held.n);
 }
 
+/* --------------------------------------------------------- the grace and its budget */
+/* The host is the second: most processes use device 0, and each look goes up to the last used wheel. */
+static unsigned int wheel_of(CUdevice device)
+{
+	if (device == 0)
+		return 0;
+	if (device == CL_NO_DEVICE)
+		return 1;
+	return device > 0 && device < CL_WHEELS - 1 ? (unsigned int)device + 1 : CL_WHEELS - 1;
+}
+
+void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
+{
+	_Atomic uint64_t *known = &ex->grace.device_size[wheel_of(device)];
+	size_t size = 0;
+
+	if (device == CL_NO_DEVICE)
+		return;
+	/* relaxed, here and below: the number stands alone */
+	if (atomic_load_explicit(known, memory_order_relaxed) || !cl_driver.cuDeviceTotalMem_v2)
+		return;
+	if (cl_driver.cuDeviceTotalMem_v2(&size, device) == CUDA_SUCCESS)
+		atomic_store_explicit(known, size, memory_order_relaxed);
+}
+
+static uint64_t budget_of(struct cl_exporter *ex, unsigned int at)
+{
+	uint64_t budget = cl_options.grace_bytes.number;
+	uint64_t size = atomic_load_explicit(&ex->grace.device_size[at], memory_order_relaxed);
+
+	/* the user's own number is not cut */
+	if (!cl_options.grace_bytes.from_environment && size && size / BUDGET_PART < budget)
+		budget = size / BUDGET_PART;
+	return budget;
+}
+
+/* Returns true if the grace of @block goes on after @now and the whole budget has room for it. */
+static bool grace_applies(struct cl_exporter *ex, const struct cl_block *block, uint64_t now)
+{
+	return cl_grace_end(ex, block) > now && block->size <= budget_of(ex, wheel_of(block->device));
+}
+
+bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
+				bool *early)
+{
+	unsigned int at = wheel_of(block->device);
+	uint64_t budget = budget_of(ex, at);
+
+	*early = cl_grace_end(ex, block) > now;
+	return !*early || block->size > budget ||
+	       (block->size && ex->grace.bytes[at] + block->size > budget &&
+		cl_record_was_opened(ex->blocks.region, block->record));
+}
+
+uint64_t cl_grace_set_tick(struct cl_grace *grace)
+{
+	grace->tick = cl_options.grace.number / TICKS_A_GRACE;
+	if (grace->tick < MILLISECOND)
+		grace->tick = MILLISECOND;
+	return grace->tick;
+}
+
+void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now)
+{
+	unsigned int at = wheel_of(block->device);
+	uint64_t tick = cl_grace_tick(&ex->grace);
+
+	block->bucket = cl_wheel_add(&ex->grace.wheel[at], &block->node, cl_grace_end(ex, block) / tick + 1,
+				     now / tick);
+	ex->grace.bytes[at] += block->size;
+	ex->grace.waiting++;
+	if (at >= ex->grace.wheels_n)
+		ex->grace.wheels_n = at + 1;
+}
+
+/* Takes @block out of its wheel. */
+static void grace_remove(struct cl_exporter *ex, struct cl_block *block)
+{
+	unsigned int at = wheel_of(block->device);
+
+	cl_wheel_remove(&ex->grace.wheel[at], &block->node, block->bucket);
+	ex->grace.bytes[at] -= block->size;
+	ex->grace.waiting--;
+}
+
+/*
+ * Returns the block of @device that goes next, or NULL if the budget is not exceeded.  Among the
+ * few whose grace ends first it prefers one that was opened at least as often as it was exported.
+ */
+static struct cl_block *next_over_budget(struct cl_exporter *ex, CUdevice device)
+{
+	const struct cl_wheel *w = &ex->grace.wheel[wheel_of(device)];
+	struct cl_block *oldest = NULL, *block;
+	unsigned int looks = 0;
+	uint64_t when;
+
+	if (ex->grace.bytes[wheel_of(device)] <= budget_of(ex, wheel_of(device)))
+		return NULL;
+	for (when = cl_wheel_next(w, w->at + 1); when; when = cl_wheel_next(w, when + 1))
+		CL_LIST_EACH (block, &w->bucket[when % CL_BUCKETS], struct cl_block, node) {
+			/* an event takes no device memory */
+			if (!block->size)
+				continue;
+			if (cl_record_was_opened(ex->blocks.region, block->record))
+				return block;
+			if (!oldest)
+				oldest = block;
+			if (++looks == LOOKS)
+				return oldest;
+		}
+	return oldest;
+}
+
 /* ---------------------------------------------------------- what others see of it */
 static inline bool is_on_host(const struct cl_block *block)
 {
@@ -179,11 +297,7 @@ static inline void count_waits(struct cl_exporter *ex, const struct cl_block *bl
 		count_waits_changed(ex, block, WAITS >> to & 1);
 }
 
-/*
- * Returns true if @block is or may be memory of @device, an entry of the header's `device`.  A pool
- * that has no room left may be on the host, so the host's blocks are of CL_ANY_DEVICE, too.
- */
-static bool may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsigned int device)
+bool cl_limbo_may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsigned int device)
 {
 	if (is_on_host(block))
 		return device == CL_ANY_DEVICE;
@@ -194,7 +308,7 @@ static bool may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsi
 bool cl_limbo_is_pressed_now(struct cl_exporter *ex, const struct cl_block *block, uint64_t now)
 {
 	for (unsigned int i = 0; i < CL_DEVICE_LIMBOS; i++)
-		if (ex->limbo.pressed_until[i] > now && may_be_of(ex, block, i))
+		if (ex->limbo.pressed_until[i] > now && cl_limbo_may_be_of(ex, block, i))
 			return true;
 	return false;
 }
@@ -209,7 +323,7 @@ static void leave(struct cl_exporter *ex, struct cl_block *block)
 	if (block->state == CL_BLOCK_HELD)
 		*held_bytes_of(ex, block) -= block->size;
 	else if (block->state == CL_BLOCK_GRACE)
-		cl_grace_remove_locked(ex, block);
+		grace_remove(ex, block);
 	else if (block->state == CL_BLOCK_FENCED && block->fence)
 		cl_fence_wait_locked(ex, block->fence, false);
 	else if (block->state == CL_BLOCK_ORPHANED)
@@ -269,7 +383,7 @@ static enum cl_block_state state_after_grace(struct cl_exporter *ex, const struc
 
 void cl_limbo_settle(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end_grace)
 {
-	if (!end_grace && cl_grace_applies_locked(ex, block, now)) {
+	if (!end_grace && grace_applies(ex, block, now)) {
 		cl_block_set_state(ex, block, CL_BLOCK_GRACE);
 		cl_grace_add_locked(ex, block, now);
 	} else {
@@ -423,7 +537,7 @@ static bool end_graces_locked(struct cl_exporter *ex, struct cl_block *entered, 
 	struct cl_block *block;
 	unsigned int n = 0;
 
-	for (; (block = cl_grace_over_locked(ex, entered->device)) != NULL; n++) {
+	for (; (block = next_over_budget(ex, entered->device)) != NULL; n++) {
 		if (n >= GRACES_AT_ONCE && entered->state == CL_BLOCK_GRACE)
 			block = entered;
 		cl_count(graces_cut);
@@ -463,66 +577,6 @@ void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block)
 {
 	if (block->state == CL_BLOCK_HELD)
 		cl_block_set_state(ex, block, block->fence ? CL_BLOCK_FENCED : CL_BLOCK_READY);
-}
-
-/* ------------------------------------------------------- when memory is short */
-static void add_moved(struct cl_limbo_moved *moved, const struct cl_limbo_device *of)
-{
-	moved->entered += of->entered;
-	moved->returned += of->returned;
-	moved->could_go += of->entered - of->returned - of->waits;
-}
-
-struct cl_limbo_moved cl_limbo_moved(struct cl_exporter *ex, int device)
-{
-	struct cl_limbo_moved moved = { .device = CL_ANY_DEVICE };
-
-	cl_lock(&cl_exports_lock);
-	moved.device = cl_device_limbo_locked(&ex->blocks.devices, ex->blocks.region, device);
-	for (unsigned int i = 0; i <= CL_LIMBO_HOST; i++)
-		if (i == CL_ANY_DEVICE || i == moved.device || moved.device == CL_ANY_DEVICE)
-			add_moved(&moved, &ex->limbo.of[i]);
-	cl_unlock(&cl_exports_lock);
-	return moved;
-}
-
-uint64_t cl_limbo_returned_locked(struct cl_exporter *ex)
-{
-	uint64_t sum = 0;
-
-	for (unsigned int i = 0; i <= CL_LIMBO_HOST; i++)
-		sum += ex->limbo.of[i].returned;
-	return sum;
-}
-
-static void end_grace_if_pressed(struct cl_exporter *ex, struct cl_block *block, void *device)
-{
-	if (may_be_of(ex, block, *(const unsigned int *)device))
-		cl_block_set_state(ex, block, state_after_grace(ex, block));
-}
-
-void cl_limbo_press(struct cl_exporter *ex, unsigned int device, uint64_t until)
-{
-	uint64_t now = cl_now();
-
-	if (until < now + CL_PRESSED_LEAST)
-		until = now + CL_PRESSED_LEAST;
-	if (until > now + CL_PRESSED_MOST)
-		until = now + CL_PRESSED_MOST;
-	cl_lock(&cl_exports_lock);
-	if (ex->limbo.pressed_until[device] < until)
-		ex->limbo.pressed_until[device] = until;
-	if (ex->limbo.pressed_last < until)
-		ex->limbo.pressed_last = until;
-	cl_grace_each_locked(ex, end_grace_if_pressed, &device);
-	cl_unlock(&cl_exports_lock);
-}
-
-void cl_limbo_press_over(struct cl_exporter *ex, unsigned int device)
-{
-	cl_lock(&cl_exports_lock);
-	ex->limbo.pressed_until[device] = 0;
-	cl_unlock(&cl_exports_lock);
 }
 
 /* ---------------------------------------------------------------------- rest */

@@ -95,8 +95,8 @@ static inline bool cl_limbo_context_died_locked(struct cl_exporter *ex, struct c
 }
 
 /*
- * A call that may have ended a context is over: moves the blocks that are BLOCKED on.  Returns true if a
- * collection may have passed over something meanwhile, so that the caller must wake the collector.
+ * A call that may have ended a context is over: moves each BLOCKED block to the state that it belongs in.
+ * Returns true if a collection may have passed over something during the call: the caller wakes the collector.
  */
 bool cl_limbo_unblock_locked(struct cl_exporter *ex);
 
@@ -106,42 +106,6 @@ void cl_limbo_event_went(struct cl_exporter *ex);
 
 /* The last own open of @block was closed: if @block is HELD, the next batch looks at it again. */
 void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block);
-
-/*
- * Somebody needs memory of @device, an entry of the header's `device` (CL_ANY_DEVICE: of any, or the
- * host's: a pool has no room left).
- * Ends the grace of all its memory, and until @until (CLOCK_MONOTONIC, ns) a block that is
- * freed there gets none: the process in need must have it before it can wait in a limbo again.
- * @until is moved into the range from CL_PRESSED_LEAST to CL_PRESSED_MOST from now, since it
- * may come from another process.  Gives nothing back yet.
- */
-void cl_limbo_press(struct cl_exporter *ex, unsigned int device, uint64_t until);
-#define CL_PRESSED_LEAST 20000000ull /* ns */
-#define CL_PRESSED_MOST 1000000000ull
-/*
- * Returns the time until which cl_limbo_press() ends graces for a call that has lacked memory since @began.
- * The longer the call has waited, the longer that is.
- */
-static inline uint64_t cl_limbo_press_until(uint64_t began, uint64_t now)
-{
-	return now + CL_PRESSED_LEAST + 2 * (now - began);
-}
-/* Ends what cl_limbo_press() began: the call in need has its memory or has given up. */
-void cl_limbo_press_over(struct cl_exporter *ex, unsigned int device);
-
-/*
- * Counts the limbo's memory that belongs, or may belong, to @device, an ordinal.  Counts all
- * devices, and pools on the host, if @device is below 0 or has no known UUID.  Returns zeros without an exporter file.
- * .entered and .returned are the bytes that ever went into the limbo and back to the driver,
- * in whole pages; .could_go are the bytes in the limbo that neither a holder nor a fence keeps.
- */
-struct cl_limbo_moved {
-	uint64_t entered, returned, could_go;
-	unsigned int device; /* its entry in the header, for cl_limbo_press() */
-};
-struct cl_limbo_moved cl_limbo_moved(struct cl_exporter *ex, int device);
-/* Returns how many bytes have gone back to the driver; two answers that differ tell that some did. */
-uint64_t cl_limbo_returned_locked(struct cl_exporter *ex);
 
 /* How often somebody looks for dead holders while a block waits for its holders, ns. */
 #define CL_REAP_EVERY 100000000ull

@@ -13,7 +13,7 @@
 
 struct told {
 	struct cl_exporter *ex;
-	bool locked; /* cl_exports_lock is held */
+	bool locked; /* the caller holds cl_exports_lock */
 };
 
 /* @data: a struct told. */

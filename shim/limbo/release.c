@@ -58,7 +58,7 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
 	bool early, refused;
 
 	/*
-	 * Without a record nobody could say that he holds it.  An event need not wait: its handle
+	 * No importer could say that it holds a block without a record.  An event need not wait: its handle
 	 * opens after its destroy, too.  Memory of 2 MiB and more is an allocation of its own, which
 	 * its importers go on reading (both measured).  To keep it would take memory from others.  A
 	 * pool uses a freed block of any size again.
@@ -117,7 +117,7 @@ static void pin_ready_locked(struct cl_exporter *ex)
 }
 
 /* --------------------------------------------------- back to the driver */
-/* Gives @block back, in a visit to its context.  *wait: the caller must wait for our own @stream there. */
+/* Gives @block back, in a visit to its context.  *wait becomes true if the caller must wait for @stream, our own there. */
 static CUresult give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait)
 {
 	if (block->kind == CL_EVENT) {
@@ -240,7 +240,7 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 	cl_visit_end_locked(&batch->visit);
 	for (unsigned int i = 0; i < batch->n; i++)
 		cl_block_waits_for_pool(&ex->blocks, batch->block[i], false);
-	/* before the blocks count as given back: who waits for that has the memory then */
+	/* before the blocks count as given back: a thread that waits for that count then has the pool's memory, too */
 	if (ex->blocks.own_pools.due.n)
 		cl_release_pools_locked(ex);
 	for (unsigned int i = 0; i < batch->n; i++) {

@@ -20,8 +20,9 @@ struct cl_still_entry {
 	uint32_t free_stack;
 	unsigned int slot;	/* of that process */
 	bool died;		/* without closing it */
-	bool unmapped;		/* virtual memory: a finding only if */
-	bool anew;		/* something else was mapped there meanwhile */
+	bool unmapped;		/* virtual memory: it becomes a finding only if .anew */
+	bool anew;		/* something else was mapped at its address */
+	uint64_t allocation;	/* the number of what was unmapped */
 };
 
 static bool has_holders(struct cl_exporter *ex, uint32_t record)
@@ -164,7 +165,8 @@ static bool is_held(struct cl_exporter *ex, const struct cl_still_entry *entry)
 	       has_holders(ex, record);
 }
 
-void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint32_t stack)
+void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t allocation,
+			      uint32_t stack)
 {
 	struct cl_still_entry *entry;
 
@@ -176,19 +178,23 @@ void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *blo
 	if (!entry || !is_held(ex, entry))
 		return;
 	entry->unmapped = true;
+	entry->allocation = allocation;
 	entry->about.made = CL_MADE_VIRTUAL;
 	entry->free_stack = stack;
 	entry->about.at = cl_now();
 }
 
-void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size)
+void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint64_t allocation)
 {
 	struct cl_link *link, *next;
 
 	CL_TABLE_EACH (&ex->still_mapped.entries, link, next) {
 		struct cl_still_entry *entry = (struct cl_still_entry *)link;
 
-		if (entry->unmapped && entry->about.key < address + size && address < entry->about.key + entry->about.size)
+		/* the same allocation at its old place has the bytes that the holders read */
+		if (entry->unmapped && entry->about.key < address + size &&
+		    address < entry->about.key + entry->about.size &&
+		    !(allocation && allocation == entry->allocation && address == entry->about.key))
 			entry->anew = true;
 	}
 }

@@ -10,8 +10,8 @@
  * it is still mapped when this process ends (the report's class held-in-limbo, which under
  * CULIMBO_MODE=observe has blocks that the driver has back).
  *
- * Events have no entries: CUDA allows to destroy an event that others have open.  Nor has what this
- * process opens of its own: without culimbo CUDA refuses that.
+ * An event has no entry: CUDA allows a program to destroy an event that others have open.  A block that only
+ * this process itself has opened has none either: without culimbo CUDA refuses such an open.
  *
  * Entries lie in private memory, and no hold, free or open is decided by them.  If this process is
  * killed they are lost, and its file still says which blocks were freed and are held.
@@ -38,19 +38,22 @@ struct cl_still_mapped {
  * that process's file.  The caller holds no lock.
  */
 struct cl_still_entry *cl_still_look(struct cl_exporter *ex, const struct cl_block *block);
-/* @block is in the limbo.  Keeps @entry if others hold @block, else frees it; makes one if it is NULL. */
+/* @block has entered the limbo.  If others hold it, keeps @entry, or makes one if that is NULL.  Else frees @entry. */
 void cl_still_enter_locked(struct cl_exporter *ex, const struct cl_block *block,
 			   struct cl_still_entry *entry);
 /* Frees @entry, which may be NULL: its block does not enter the limbo. */
 void cl_still_discard(struct cl_still_entry *entry);
 
 /*
- * Virtual memory, with and without CULIMBO_STRICT: the program unmaps @block, at @stack.  If others hold it,
- * there is an entry.  It becomes a finding if the program maps something there, at @address, before the last
- * holder has closed it: until then the holder has read old bytes.
+ * unmapped(): the program unmaps @block, virtual memory, at @stack.  If others hold it an entry is made, with and
+ * without CULIMBO_STRICT.  mapped_anew(): the program maps something at @address.  If a block that was there is
+ * still held, and is not what is mapped now, its entry becomes a finding when the last holder closes it: until
+ * then that holder reads the old bytes.  @allocation is the number of what is unmapped, or mapped as a whole;
+ * 0 stands for another one, or a part.
  */
-void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint32_t stack);
-void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size);
+void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t allocation,
+			      uint32_t stack);
+void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint64_t allocation);
 
 /* A holder of @record has gone: if it was the last one, the entry of @record becomes a finding. */
 void cl_still_left_locked(struct cl_exporter *ex, uint32_t record);

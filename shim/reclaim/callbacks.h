@@ -21,7 +21,7 @@ enum { CL_CALLBACKS = 64 };
  * -ENOSPC if CL_CALLBACKS are registered.
  */
 int cl_callbacks_register(cl_free_memory_fn *callback, void *data);
-/* Returns 0 or -ENOENT.  Another thread that asks the callbacks just now may still call it. */
+/* Returns 0, or -ENOENT if the pair is not registered.  A thread that is just calling the callbacks may still call it. */
 int cl_callbacks_unregister(cl_free_memory_fn *callback, void *data);
 /*
  * Calls all callbacks, in the order in which they were registered, without a lock.  Returns true if

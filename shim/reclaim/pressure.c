@@ -14,7 +14,7 @@
 #include "shim/blocks/blocks.h"
 #include "shim/driver/devices.h"
 #include "shim/shm/gc.h"
-#include "shim/limbo/limbo.h"
+#include "shim/limbo/press.h"
 #include "shim/base/options.h"
 #include "shim/importer/peers.h"
 #include "shim/reclaim/pressure.h"

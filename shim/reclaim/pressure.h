@@ -3,8 +3,8 @@
  * The host's other exporters, for an allocation that fails: what may come free from their
  * limbos, what has come free, and how they are asked for it.
  *
- * What came free is told by counters that only grow (cl_device_limbo).  So an exporter that gave
- * memory back is seen to have done so, even if it put new blocks into its limbo meanwhile.
+ * Counters that only grow (struct cl_device_limbo) tell what came free.  So it shows that an exporter
+ * has given memory back even if it has put new blocks into its limbo meanwhile.
  *
  * Any thread; one thread at a time for each cl_pressure.  The caller holds no lock.  No CUDA call
  * is made.

@@ -4,9 +4,9 @@
  * reclaim.h.
  *
  * One loop takes steps in order.  A step says whether something has come free since the call was
- * last made, by whatever process; and whether something may still come, so that it is worth
- * waiting.  What came free is told by counts that only grow, never by how much is in a limbo:
- * others put more into it meanwhile.
+ * last made, in whatever process, and whether something may still come free, so that it is worth
+ * waiting.  Counts that only grow tell what came free.  How much is in a limbo does not tell it, because
+ * other threads put more into it meanwhile.
  *
  * What must hold: no call fails for want of a freed block that nobody holds, unless its time is
  * over.  So it is made again as long as such a block was missing when it was last made.
@@ -20,6 +20,7 @@
 #include "shim/limbo/collector.h"
 #include "shim/driver/devices.h"
 #include "shim/limbo/forced.h"
+#include "shim/limbo/press.h"
 #include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"
 #include "shim/base/log.h"
@@ -31,15 +32,15 @@
 #include "shim/diag/trace.h"
 
 /*
- * After its time is over a call is still made so often, as long as something came free each time:
- * for an event ATTEMPTS times, for memory MEMORY_ATTEMPTS times.  Other processes take what comes
- * free, too, and on a busy machine the time is over after a few attempts.
+ * How often a call is made again after its time is over, as long as something came free each time: ATTEMPTS
+ * for an event, MEMORY_ATTEMPTS for memory.  Other processes take what comes free, too, and on a busy
+ * machine the time is over after a few attempts.
  */
 enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 #define MICROSECOND 1000ull
 #define MILLISECOND 1000000ull
 
-/* Bytes that may be missing for other reasons, e.g. a free that waits as the driver's takes a page. */
+/* How many bytes may be missing for other reasons: wait_as_a_free() takes a page, for one. */
 #define SLACK (64u << 20)
 
 /* Returns a counter of what came free in this process; it only grows. */
@@ -217,8 +218,9 @@ static bool fits_no_device(const struct cl_need *what)
 
 /*
  * Returns true if all limbos together would not be enough, so that the call fails without culimbo,
- * too: then no grace ends for it.  What was given back before `before` is read is in the
- * driver's free memory; what lay in a limbo when that was asked had entered before the look after.
+ * too: then no grace ends for it.  The sum counts each byte at least once: what a limbo gave back before the
+ * first look is in the driver's free memory, and what lay in a limbo when the driver was asked had entered it
+ * before the second look.
  */
 static bool is_hopeless(const struct cl_retry *retry, struct outcome *outcome)
 {

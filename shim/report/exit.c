@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ static bool begin_output(void)
 	report.both = cl_options.report_format.number == CL_FORMAT_BOTH;
 	if (report.both)
 		report.top = 0;
-	/* who started us may read the pipe when we have ended, and not before */
+	/* a parent may read the pipe only after we have ended */
 	report.emit.patience = PATIENCE;
 	return true;
 }
@@ -98,7 +99,7 @@ static unsigned int own_opens(uint32_t record)
 	return block ? block->own_opens : 0;
 }
 
-/* What our region does not tell of. */
+/* Adds a block without a record, which our region does not show. */
 static void add_without_record(struct cl_block *block, void *data)
 {
 	struct cl_view_block b = { .record = block->record, .kind = (enum cl_kind)block->kind,
@@ -246,7 +247,7 @@ uint64_t cl_report_write(int exit_status)
 	}
 	if (cl_options.report.number != CL_REPORT_OFF && (written || !all))
 		cl_told_locked(&report, written);
-	/* a status can't be read twice, so it has both sides */
+	/* for the exit status: it also says what another process has reported, since that has a status of its own */
 	findings += report.sums.told;
 	if (report.dirfd >= 0)
 		close(report.dirfd);
@@ -276,22 +277,23 @@ uint64_t cl_report_write_now(int fd, bool json)
 static void say_nothing(struct cl_emit *e, const char *when)
 {
 	bool saw = cl_driver.libcuda;
+	char name[17] = "?";
 
+	prctl(PR_GET_NAME, name);
 	cl_emit_line(e, "process");
-	cl_emit_number(e, "pid", (uint64_t)getpid(), "culimbo: report of process ", ": ");
+	cl_emit_number(e, "pid", (uint64_t)getpid(), "culimbo: report of process ", " (");
+	cl_emit_string(e, NULL, name, "", "): ");
 	if (when)
 		cl_emit_string(e, "when", when, NULL, "");
 	cl_emit_flag(e, "cuda", saw);
-	cl_emit_words(e, saw ? "it shared no GPU memory (no call to export or import reached culimbo)" :
-			       "no CUDA call of it reached culimbo (it made none, or LD_PRELOAD does not reach "
-			       "those it made; see `culimbo doctor`)");
-	cl_emit_words(e, "\n");
+	cl_emit_words(e, saw ? "it shared no GPU memory\n" : "no CUDA call of it reached culimbo (`culimbo doctor`)\n");
 	cl_emit_line_end(e);
 	cl_emit_line(e, "summary");
-	cl_emit_number(e, "pid", (uint64_t)getpid(), "culimbo: SUMMARY pid=", "");
-	cl_emit_number(e, "exports", 0, " exports=", "");
-	cl_emit_number(e, "imports", 0, " imports=", "");
-	cl_emit_number(e, "findings", 0, " findings=", "\n");
+	/* at exit one line: with CULIMBO_REPORT=always each process that a script starts has it */
+	cl_emit_number(e, "pid", (uint64_t)getpid(), when ? NULL : "culimbo: SUMMARY pid=", "");
+	cl_emit_number(e, "exports", 0, when ? NULL : " exports=", "");
+	cl_emit_number(e, "imports", 0, when ? NULL : " imports=", "");
+	cl_emit_number(e, "findings", 0, when ? NULL : " findings=", "\n");
 	cl_emit_line_end(e);
 }
 

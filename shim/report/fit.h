@@ -13,9 +13,9 @@ struct cl_fit {
 	unsigned int left_out;	/* stacks; if any, one line says so */
 	struct cl_fit_stack {
 		unsigned int lines; /* frames, without the title */
-		unsigned int shown; /* of them, counting the line that says how many are not; 0: the title is not, either */
+		unsigned int shown; /* lines that are shown, with the one that says how many are not; 0: no line, and no title */
 		unsigned int head;  /* so many frames stand before that line */
-		int last;	    /* 1: of holders but the first, which are left out before the others */
+		int last;	    /* 1: of a holder other than the first: these are left out before the others */
 	} stack[CL_FIT_STACKS];
 };
 

@@ -42,7 +42,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	unsigned int alive = 0;
 	size_t n = 512;
 
-	/* every class is here, so that the compiler names a new one that is missing */
+	/* the switch has every class, so that the compiler names a new one that is missing */
 	switch ((enum cl_report_class)g->class) {
 	case CL_REPORT_HELD_LIMBO:
 	case CL_REPORT_HELD:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limit on the lines of one group (fit.h), for who prints it: it is printed twice.  The first time
- * nothing is written, and its lines are counted.  There is one report at a time in a process.
+ * The limit on the lines of one group (fit.h).  The caller prints such a group twice: the first time its lines
+ * are counted and nothing is written.  There is one report at a time in a process.
  */
 #ifndef CL_LIMIT_H
 #define CL_LIMIT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where and when a report was made, and of whose child: for the report's head. */
+/* Where and when a report was made, and who is the parent of its process: for the report's head. */
 #ifndef CL_ORIGIN_H
 #define CL_ORIGIN_H
 

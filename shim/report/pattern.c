@@ -152,7 +152,7 @@ void cl_report_say_group_pattern(struct cl_report *report, const struct cl_repor
 				      .what = cl_report_what(g, g->n != 1), .n = g->n, .bytes = g->bytes,
 				      .pid = report->process.who.pid };
 
-	/* who holds a block is the culprit */
+	/* the holder of a block is the culprit */
 	for (unsigned int i = 0; i < g->holders; i++) {
 		const struct cl_view *its;
 		uint32_t stack = cl_report_holder_stack(report, g, i, &its);

@@ -496,7 +496,7 @@ void cl_report_look_end(struct cl_report *report)
 		     report->process.state == CL_DEAD || report->process.state == CL_LEAVING))
 			sums->findings += sums->n[c];
 	}
-	/* there are none but at the end of a process, where all of their classes are findings */
+	/* only a report at exit has such groups, and there all of their classes count as findings */
 	sums->findings -= sums->told;
 }
 
@@ -535,10 +535,10 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 		/* no context has ended, and a finding of its own says that it was given back */
 		if (block.given_back)
 			continue;
-		/* its holders have closed it or have ended: a finding of its own tells of that */
-		if (block.freed_observed && !block.holders && !block.pinned && !own)
+		/* its holders have closed it or have ended, and no collection has seen that yet: nothing is open */
+		if (block.class == CL_VIEW_ORPHANED && !block.holders && !block.pinned && !own)
 			continue;
-		/* nor here: it is what protect would keep, and is told of as that */
+		/* no context has ended here, either: CULIMBO_MODE=protect would keep it in the limbo */
 		if (block.freed_observed)
 			block.class = CL_VIEW_HELD_LIMBO;
 		if (own && (block.class == CL_VIEW_GRACE || block.class == CL_VIEW_LIMBO))

@@ -61,7 +61,7 @@ struct cl_report_sums {
 	uint64_t n[CL_REPORT_CLASSES], bytes[CL_REPORT_CLASSES]; /* without suppressed and young ones */
 	uint64_t suppressed, suppressed_bytes;
 	uint64_t young, young_bytes; /* younger than min_age */
-	uint64_t told; /* in `n`, and no findings, since another process has told of them */
+	uint64_t told; /* counted in `n`, but no findings, because another process has reported them */
 	uint64_t live, live_bytes;   /* exported, not freed, held by nobody */
 	uint64_t fresh, fresh_exports; /* blocks whose grace runs, so that a handle may be on its way; their exports */
 	uint64_t freed_observed, freed_observed_bytes; /* counted as HELD_LIMBO, but in no limbo */
@@ -102,7 +102,7 @@ struct cl_report {
 	bool dir_refused;		       /* since others could change what is in it */
 	bool generate;			       /* print suppressions instead of a report */
 	bool at_exit;			       /* the report of a process that is ending */
-	bool once;			       /* what another process has told of is no finding */
+	bool once;			       /* what another process has reported is no finding */
 	bool both;			       /* text, each part followed by its JSON object */
 	bool all;			       /* the text has what needs nothing to be done, too */
 	bool full_stacks;		       /* the text has all frames */

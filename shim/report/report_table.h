@@ -21,7 +21,7 @@ struct cl_report_item {
 	uint64_t since;	      /* exported, opened or found, CLOCK_MONOTONIC ns; 0: not known */
 	uint64_t other_since; /* freed, ...; 0: not, or not known */
 	uint64_t opens;
-	uint64_t after_free;  /* ns: so long it stayed mapped after its free, or so long after it was opened */
+	uint64_t after_free;  /* ns: how long it stayed mapped after its free, or how long after its free it was opened */
 	uint32_t record, generation, exports;
 };
 
@@ -30,7 +30,7 @@ struct cl_report_group {
 	uint8_t class, kind, device;
 	uint8_t exporter_gone;	/* of stale handles */
 	uint8_t made, call;	/* of notes: enum cl_made, enum cl_call */
-	bool told;   /* another process has told of it */
+	bool told;   /* another process has reported it */
 	bool others; /* for all of its class and kind that found no room in the table */
 	uint64_t place[2]; /* of the two stacks: see place.h */
 	uint32_t pid, file_id; /* of the other process */
@@ -88,7 +88,7 @@ struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_re
 					    const struct cl_view_block *block);
 void cl_report_add_holders(struct cl_report_group *group, const struct cl_view_block *block,
 			   const uint16_t *slots, unsigned int n);
-/* Returns true if all @n holders in @slots have told, at their ends, of what they have open. */
+/* Returns true if each of the @n holders in @slots has reported at its end what it has open. */
 bool cl_report_holders_have_told(const struct cl_report *report, const uint16_t *slots, unsigned int n);
 /*
  * Returns the stack of the open of one of the blocks that holder @index of @group has, and in *view the
@@ -98,8 +98,8 @@ uint32_t cl_report_holder_stack(struct cl_report *report, const struct cl_report
 				const struct cl_view **view);
 /*
  * Returns true if that holder has opened blocks of @group at several places, so that the stack of one open
- * does not speak for all.  So many imports are looked at in a report; after that, it is true for who has
- * opened several blocks.
+ * does not stand for all.  A report looks at CL_REPORT_IMPORTS imports at most.  After that, returns true for
+ * each holder that has opened several blocks.
  */
 enum { CL_REPORT_IMPORTS = 1 << 17 };
 bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_report_group *group,

@@ -27,7 +27,7 @@
 		}                                  \
 	} while (0)
 
-/* What another process has told of is in JSON only, as no finding. */
+/* What another process has reported is in JSON only, and is no finding there. */
 static bool is_shown(const struct cl_report *report, const struct cl_report_group *g)
 {
 	return !g->suppressed && (!g->told || report->emit.json);
@@ -155,6 +155,8 @@ static void say_head(struct cl_report *report)
 	else
 		cl_emit_string(e, "state", cl_report_state_name(p->state), " (", ")");
 	cl_emit_string(e, "command", p->command, p->command[0] ? ": " : NULL, "");
+	if (strlen(p->command) >= sizeof(((struct cl_header *)0)->command) - 1)
+		cl_emit_words(e, "..."); /* there is room for its start only */
 	if (p->file_id) {
 		char name[16];
 
@@ -280,6 +282,7 @@ static void say_summary(struct cl_report *report, const struct cl_report_counts 
 		say_count(e, "released", counts->released);
 		say_count(e, "released_bytes", counts->released_bytes);
 		say_count(e, "pool_exports", counts->pool_exports);
+		say_count(e, "unmanaged_imports", counts->unmanaged_imports);
 		say_count(e, "cut", counts->cut);
 		say_count(e, "cut_bytes", counts->cut_bytes);
 		say_count(e, "kept_mapped", counts->kept_mapped);

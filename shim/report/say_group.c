@@ -89,7 +89,7 @@ static void say_stack(struct cl_report *report, const struct cl_view *view, uint
 	if (!view || !cl_view_stack_depth(view, stack) || !cl_limit_stack(report, last))
 		return;
 	cl_emit_words(&report->emit, "    %s\n", happened);
-	/* who reads JSON from the start finds the program's own code first */
+	/* a reader of the JSON finds the program's own code first */
 	if (json)
 		cl_report_say_python(report, view, stack, key, 0);
 	cl_emit_array(&report->emit, key);
@@ -319,8 +319,8 @@ static unsigned int freed_there(const struct cl_report_group *g, const struct cl
 }
 
 /*
- * Prints where the exporter has freed one of the imports of @g.  Who joins both sides himself has it from the
- * exporter's report.
+ * Prints where the exporter has freed one of the imports of @g.  A command that joins both sides has
+ * it from the exporter's report.
  */
 static void say_free(struct cl_report *report, const struct cl_report_group *g)
 {
@@ -381,6 +381,42 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	cl_emit_object_end(e);
 }
 
+/*
+ * Prints where process g->pid opened what it never closed: as its file says, which stays for CULIMBO_KEEP_DEAD
+ * when a process is killed.
+ */
+static void say_open_of_dead(struct cl_report *report, const struct cl_report_group *g)
+{
+	const struct cl_region *region = &report->view->region;
+	uint32_t slots = atomic_load_explicit(&region->header->slots_used, memory_order_relaxed);
+	struct cl_view_import import;
+	struct cl_view_holder h;
+	char opened[48];
+
+	snprintf(opened, sizeof(opened), "opened by process %u from", g->pid);
+	if (g->class != CL_REPORT_RECLAIMED || g->others || !g->pid)
+		return;
+	/* a slot keeps the identity of its last process until another one takes it */
+	for (unsigned int slot = 0; slot < slots && slot < CL_SLOTS; slot++) {
+		const struct cl_view *its = NULL;
+
+		if (region->slot[slot].who.pid == g->pid && cl_view_slot(report->view, slot, &h) && h.who.pid == g->pid)
+			its = cl_report_peer(report, &h.who, 0);
+
+		for (unsigned int i = 0; its && i < g->items; i++) {
+			/* what it had open may be much, and groups many: an end must not take long */
+			if (cl_view_imports(its) > report->imports_left)
+				return;
+			report->imports_left -= cl_view_imports(its);
+			if (cl_view_import_of(its, report->process.file_id, g->item[i].record, g->item[i].generation,
+					      &import) && import.stack) {
+				say_stack(report, its, import.stack, "open_stack", opened, false);
+				return;
+			}
+		}
+	}
+}
+
 static void say_other(struct cl_report *report, const struct cl_report_group *g)
 {
 	struct cl_emit *e = &report->emit;
@@ -390,6 +426,8 @@ static void say_other(struct cl_report *report, const struct cl_report_group *g)
 	cl_emit_number(e, "pid", g->pid, words ? "    process " : NULL, "");
 	cl_emit_string(e, "name", g->name, words ? " is " : NULL, "");
 	cl_emit_words(e, words ? "\n" : "");
+	if (e->json)
+		say_open_of_dead(report, g);
 	cl_emit_object_end(e);
 }
 
@@ -474,6 +512,8 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 	/* the holder is the culprit, whose stack stands first in the text; in JSON its object is last */
 	if ((row->what & CL_REPORT_A_BLOCK) && !e->json)
 		say_holders(report, g);
+	if (!e->json)
+		say_open_of_dead(report, g);
 	say_stacks(report, g);
 	if ((row->what & CL_REPORT_AN_IMPORT) && !e->json)
 		say_free(report, g);

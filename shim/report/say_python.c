@@ -23,6 +23,22 @@ bool cl_report_is_own_python(const char *file)
 	       !strstr(file, "/lib/python3") && file[0] != '<';
 }
 
+/*
+ * Returns how many frames the text shows, of @depth: it ends at the program's outermost one, as the stacks of C
+ * end at main.  What called that is multiprocessing, threading, a test runner or the like.
+ */
+static unsigned int shown_depth(struct cl_report *report, const struct cl_view *view, uint32_t stack, unsigned int depth)
+{
+	struct cl_view_python frame;
+
+	if (report->emit.json || report->full_stacks)
+		return depth;
+	for (unsigned int i = depth; i > 0; i--)
+		if (cl_view_python_frame(view, stack, i - 1, &frame) && cl_report_is_own_python(frame.file))
+			return i;
+	return depth;
+}
+
 void cl_report_say_python(struct cl_report *report, const struct cl_view *view, uint32_t stack,
 			  const char *key, unsigned int number)
 {
@@ -39,6 +55,7 @@ void cl_report_say_python(struct cl_report *report, const struct cl_view *view, 
 		return;
 	snprintf(name, sizeof(name), "%s_python", key);
 	cl_emit_array(e, name);
+	depth = shown_depth(report, view, stack, depth);
 	for (unsigned int i = 0; i < depth && cl_view_python_frame(view, stack, i, &frame); i++) {
 		if (!cl_limit_frame(report))
 			continue;

@@ -38,10 +38,10 @@ static bool names_all_holders(const struct cl_report *report)
 	return !report->top || n <= report->top;
 }
 
-/* Leaves a mark for each process of which all that it holds is in a group that is listed. */
+/* Leaves a mark for each process if all that it holds is in groups that are listed. */
 static void mark_holders(struct cl_report *report)
 {
-	static uint8_t not_told[CL_SLOTS]; /* a process has one end */
+	static uint8_t not_told[CL_SLOTS]; /* static: a process ends only once */
 	const struct cl_report_table *table = report->table;
 
 	for (unsigned int i = 0; i < table->n; i++)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One bug, one finding: a block that its importer never closes is known to two processes, each with a report
- * of its own.  The one that ends first tells, and leaves a mark in the importer's slot: enum cl_told.
- * The other does not tell it again.
+ * One bug, one finding.  A block that its importer never closes is known to two processes, its exporter and
+ * its importer, and each writes a report of its own.  The process that ends first reports the block, and
+ * leaves a mark in the importer's slot (enum cl_told).  The other process then does not report it again.
  *
- * No bug is lost: only who has written a report without an error, with all of it, leaves a mark.  So who is
- * killed leaves none, nor who has no report (CULIMBO_REPORT=off), or leaves something out.  `culimbo check`
- * and `run --names` join both sides themselves, so their processes neither leave marks nor obey them.
+ * No bug is lost: a process leaves marks only if it has written a whole report without an error.  So a process
+ * that is killed leaves none, nor does one without a report (CULIMBO_REPORT=off), or one whose report leaves
+ * something out.  `culimbo check` and `run --names` join both sides themselves, so processes under these
+ * neither leave marks nor obey them.
  */
 #ifndef CL_TOLD_H
 #define CL_TOLD_H

@@ -112,7 +112,7 @@ static void make_own_file(bool importer)
 	made.header->grace = cl_options.grace.number;
 	cl_own = made;
 	cl_region_move_from_memory(&cl_own, &memory);
-	/* what was counted without a file */
+	/* the exports that were counted while there was no file */
 	cl_live_add(&cl_own, CL_LIVE_HANDLES, cl_count_get(exports));
 	cl_live_add(&cl_own, CL_LIVE_OPENS, cl_count_get(imports));
 	cl_live_add(&cl_own, CL_LIVE_CLOSES, cl_count_get(closes));

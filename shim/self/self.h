@@ -66,8 +66,9 @@ static inline void cl_cancel_state_restore(const struct cl_cancel_state *state)
 }
 
 /*
- * As CL_UNCANCELLED from one function to another, with the driver's call between them: the second one
- * gives what the first has returned.  The driver's errno stays.
+ * For two functions with a call of the driver between them: no cancellation from the first to the second,
+ * which passes cl_cancel_restore() what cl_cancel_disable() has returned.  errno stays as the driver's call
+ * leaves it.
  */
 static inline int cl_cancel_disable(void)
 {

@@ -24,7 +24,7 @@ enum {
 	YOUNG = 2, /* s */
 	OLD = 60, /* s */
 	MOST_KEPT = 16, /* files of dead processes, for reports */
-	LEFT = 4, /* they take at most one of so many parts of what is free */
+	LEFT = 4, /* they take at most 1/LEFT of what is free */
 };
 
 /* Returns true if this process made the file before it called exec: pid and start time are ours. */
@@ -95,7 +95,7 @@ bool cl_gc_is_kept(const struct cl_region *region)
 
 /* The files of dead exporters that stay for reports, as one look at the directory finds them. */
 struct kept {
-	unsigned int n, fit; /* fit: so many did when that was asked last */
+	unsigned int n, fit; /* fit: how many there were when they last kept within their bounds */
 	uint64_t bytes;
 	struct {
 		uint32_t id;
@@ -241,8 +241,10 @@ static bool remove_if_dead(struct sweep *sweep, const char *name, bool forced)
 		return false;
 	if (id && !forced && must_stay(sweep, name, id))
 		return false;
-	/* where many processes start at once, most unfinished files are just being made */
-	/* making a file takes milliseconds */
+	/*
+	 * Where many processes start at once, most unfinished files are just being made, which takes
+	 * milliseconds.
+	 */
 	if (unfinished && is_open && !is_old(sweep->dirfd, name, S_IFREG, YOUNG))
 		return false;
 	sweep->judged += id || unfinished;

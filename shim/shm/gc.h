@@ -25,9 +25,9 @@ int cl_gc_file(struct cl_region *region, int dirfd);
 
 /*
  * Removes the file @name in @dirfd, whose id is @file_id, if a process of another version of culimbo
- * made it more than 60 s ago, and that is dead: nobody has any lock on it, and /proc shows no process
- * that made it, or shows another PID namespace's not.  @dry: only says whether it would.  Returns true
- * if it did.  The caller must not have the file open.
+ * made it more than 60 s ago and that process is dead.  It is dead if no process has a lock on the file and
+ * cl_liveness_judge() says so: the lock counts as long free.  Returns true if the file was removed, or with
+ * @dry, which removes nothing, if it would be.  The caller must not have the file open.
  */
 bool cl_gc_other_version(int dirfd, const char *name, uint32_t file_id, bool dry);
 
@@ -38,12 +38,13 @@ bool cl_gc_other_version(int dirfd, const char *name, uint32_t file_id, bool dry
 bool cl_gc_is_kept(const struct cl_region *region);
 
 /*
- * Removes the files of dead exporters from @dirfd.  Leaves those that @is_open says this process
- * has open, since closing them again would drop its locks; those that cl_gc_is_kept(); and those
- * that are just being made.  Of those that are kept 16 and CULIMBO_KEEP_DEAD_BYTES stay at most, and no
- * more than take a quarter of what is free in the file system; the oldest goes first.  Of thousands of files it judges a few hundred.  With @is_open NULL,
- * for a command, which has none open, it looks at all of them, and keeps none.  A socket goes with its
- * file, and an old one without a file, too.  Returns how many it removed.
+ * Removes the files of dead exporters from @dirfd.  It leaves files that this process has open, as
+ * @is_open() says: to open and close them again would drop this process's locks.  It leaves files that are
+ * just being made, and files that stay for reports (cl_gc_is_kept()).  Of these at most 16 stay, which take at
+ * most CULIMBO_KEEP_DEAD_BYTES and at most a quarter of what is free in the file system; the oldest go first.
+ * Of thousands of files it judges a few hundred.  A command has no file open, and passes NULL as @is_open: then
+ * all files are judged, and none stays for reports.  A socket is removed with its file, and so is an old
+ * socket without a file.  Returns how many files and lone sockets it removed.
  */
 unsigned int cl_gc_directory(int dirfd, bool (*is_open)(uint32_t file_id));
 

@@ -142,8 +142,9 @@ _Static_assert(sizeof(struct cl_record) == 112, "layout 7");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
 /*
- * For reports: who has told, at its own end, of all that the slot's process had open.  The other then
- * does not tell the same again.  An older culimbo clears it at each claim, and sets none.
+ * For reports: which side, holder or exporter, has listed in its report at exit all that the slot's process
+ * had open.  The other side then does not report the same again.  An older culimbo clears these bits at each
+ * claim and never sets them.
  */
 enum cl_told { CL_TOLD_BY_HOLDER = 1, CL_TOLD_BY_EXPORTER = 2 };
 
@@ -156,7 +157,7 @@ struct cl_slot {
 	_Atomic uint32_t known;
 	_Atomic uint32_t closing; /* record + 1 whose bit is being cleared; see cl_record_unhold */
 	uint64_t since;		  /* CLOCK_MONOTONIC, ns */
-	char name[15];		  /* for reports: what /proc/self/comm says; a 0 follows a shorter one only */
+	char name[15];		  /* for reports: what /proc/self/comm says; a name of 15 bytes has no 0 at its end */
 	_Atomic uint8_t told;	  /* bits of enum cl_told */
 };
 _Static_assert(sizeof(struct cl_slot) == 64, "a slot is a cache line");
@@ -314,15 +315,15 @@ struct cl_finding {
 	uint32_t file_id, record, generation;
 	uint8_t block_kind, device;
 	uint8_t made, call;	/* of a note: enum cl_made, enum cl_call */
-	uint64_t other_when;	/* when that happened; 0: not known */
+	uint64_t other_when;	/* when what it clashes with happened; 0: not known */
 	char name[16];		/* of the other process */
-	uint64_t until;		/* of a block freed while mapped: when that was over; 0: not known */
-	/* of a note, which has what happened again at the same place: `key`, `size`, `when` are of the first */
-	_Atomic uint64_t times; /* 0 in findings, each of which happened once */
-	_Atomic uint64_t bytes; /* in all */
+	uint64_t until;		/* of a block freed while mapped: when its last holder closed it; 0: not known */
+	/* of a note, which counts what happened again at the same place; its `key`, `size` and `when` are of the first time */
+	_Atomic uint64_t times; /* how often it happened; 0 in findings, each of which happened once */
+	_Atomic uint64_t bytes; /* the sum of their sizes */
 	uint32_t result;	/* of a refusal: the driver's CUresult */
 	uint8_t exporter_gone;	/* of a stale handle: its exporter had ended, and need not have freed the block */
-	uint8_t told;		/* of a hold that was taken back: its process had told of it */
+	uint8_t told;		/* of a hold that was taken back: its process had reported it */
 	uint8_t unused[18];
 };
 _Static_assert(sizeof(struct cl_finding) == 128, "layout 7");

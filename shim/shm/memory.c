@@ -4,7 +4,7 @@
 
 #include "shim/shm/region.h"
 
-/* The @n first of @size bytes each, which @count counts. */
+/* Copies the first @n entries of a part, of @size bytes each, to @file, whose @count counts them. */
 static void move_part(struct cl_region *file, const struct cl_region *memory, uint64_t at, uint64_t size,
 		      _Atomic uint32_t *count, uint32_t n)
 {

@@ -76,7 +76,7 @@ unsigned int cl_record_take_ready(struct cl_region *region, uint32_t *out, unsig
 				if (n + 64 > max)
 					goto put_back;
 				middle &= middle - 1;
-			/* a damaged bit must not lead to a page without memory */
+				/* a damaged bit must not lead to a page without memory */
 				if (w / (CL_CHUNK / 64) >= chunks)
 					continue;
 				bits = take_bits(&region->ready[w]);

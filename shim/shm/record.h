@@ -51,9 +51,9 @@ void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t b
  * cl_record_try_release() when they have closed it.
  */
 bool cl_record_orphan(struct cl_region *region, uint32_t record);
-/* As cl_record_orphan(), when no end of a context but we take the object away: a report tells the two apart. */
+/* As cl_record_orphan(), for a block that we give back although it is held: reports tell that from the end of a context. */
 bool cl_record_give_back_held(struct cl_region *region, uint32_t record);
-/* To be called before cl_record_orphan(): the program has freed it under CULIMBO_MODE=observe. */
+/* Marks a record that the program has freed under CULIMBO_MODE=observe.  The caller then calls cl_record_orphan(). */
 void cl_record_freed_observed(struct cl_region *region, uint32_t record);
 /*
  * Returns true if @record was opened at least as often as it was exported, so that probably no

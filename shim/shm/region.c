@@ -186,7 +186,7 @@ void cl_known_boot_id(struct cl_known *known, uint8_t id[16])
  */
 static void *map_alone(int fd, uint32_t number, size_t size)
 {
-	/* memory is private, for what is shared cannot grow */
+	/* private, because an anonymous mapping that is shared cannot grow */
 	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, err;
 	char *page = cl_map_away(number, CL_PAGE, PROT_NONE, flags | MAP_NORESERVE, fd), *at;
 
@@ -245,7 +245,7 @@ static int get_report_data(struct cl_region *region)
 {
 	if (!region->report_data) {
 		region->report_data = map_alone(-1, 0, REPORT_DATA);
-		/* or the first word would take a huge page */
+		/* else the first word that is written would take a huge page */
 		if (region->report_data != MAP_FAILED)
 			madvise(region->report_data, REPORT_DATA, MADV_NOHUGEPAGE);
 	}

@@ -5,7 +5,8 @@
  * The part of a file that has memory from the start (header, slots, page bits) is read where it is
  * mapped.  All that grows is read with pread() into a buffer: a hole reads as zeros and takes no
  * memory, and a damaged count, or a file that was cut short, is a short read, never SIGBUS.  SEEK_DATA
- * tells where holes are only of the moment, and takes allocated memory that was never written for one.
+ * would not do: another process may just be filling a hole, and memory that was allocated and never
+ * written counts as a hole.
  */
 #include <errno.h>
 #include <fcntl.h>

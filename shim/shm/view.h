@@ -3,8 +3,8 @@
  * What the exporter files say, for people.  The report at exit, `culimbo report` and all other
  * subcommands read the files through this.
  *
- * It only reads, and trusts nothing: it checks every index, length and text from a file, so that a
- * damaged file gives wrong words at worst.  No globals, no malloc, no stdio: it also runs in a
+ * A view only reads, and trusts nothing: it checks every index, length and text from a file, so a
+ * damaged file leads to a wrong report at worst.  No globals, no malloc, no stdio: it also runs in a
  * process that is ending.  A file may change while it is read; each block is read as it was
  * at one moment.
  */
@@ -84,8 +84,8 @@ struct cl_view_block {
 	bool pinned;		    /* an importer without a slot has it: kept until the exporter ends */
 	bool given_back;	    /* ORPHANED, though no context ended: its exporter gave it back while it was held */
 	bool unmapped;		    /* ORPHANED: virtual memory; its importers keep the bytes that it had */
-	bool freed_observed;	    /* the same as given_back, but its program freed it, and CULIMBO_MODE=observe lets it */
-	bool told;		    /* set by a report: another process has told of it */
+	bool freed_observed;	    /* as given_back, but its program freed it, under CULIMBO_MODE=observe */
+	bool told;		    /* set by a report: another process has reported it */
 };
 /* Returns a bound: every record's number is below it. */
 uint32_t cl_view_records(const struct cl_view *view);
@@ -94,9 +94,9 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 
 /*
  * Returns true if generation @generation of @record was freed, and its handle agrees with the 56
- * bytes at @handle: then *when is when (CLOCK_MONOTONIC ns), and *stack where (in this
- * view; 0: not known).  It is known until the record is used again, also when the driver has
- * the block back.  Returns false if it was not freed, or that is not known any more.
+ * bytes at @handle: then *when is the time of the free (CLOCK_MONOTONIC ns) and *stack its call stack
+ * in this view (0: not known).  The file says so until the record is used again, also when the driver
+ * has the block back.  Returns false if the generation was not freed, or the record was used again.
  */
 bool cl_view_freed(const struct cl_view *view, uint32_t record, uint32_t generation,
 		   const uint8_t handle[56], uint64_t *when, uint32_t *stack);
@@ -126,7 +126,7 @@ struct cl_view_import {
 	uint64_t key, size, opens, since; /* as in struct cl_import_entry */
 	uint32_t file_id, record, generation, exporter_pid, stack;
 	unsigned int device;
-	bool told; /* set by a report: its exporter has told of it */
+	bool told; /* set by a report: its exporter has reported it */
 };
 /* Returns a bound: every index is below it.  cl_view_import() returns false for unused entries. */
 uint32_t cl_view_imports(const struct cl_view *view);

@@ -2,9 +2,9 @@
 /*
  * A virtual handle: 64 bytes of ours for cuIpcOpenMemHandle(), of memory that CUDA does not share so.
  *
- * It is no handle of the driver's.  Where the driver has the number of bytes it has 0, so that the driver
- * of a process without culimbo refuses it.  Bytes 8 to 55 are in the record as a driver's handle is,
- * and are compared with it.  The first 8 bytes, which are not, say where the pointer lies.
+ * The driver does not know it.  Where a driver's handle has the number of bytes, it has 0, so that a process
+ * without culimbo gets an error.  The record has bytes 8 to 55, as of a driver's handle, and an open
+ * compares them.  The first 8 bytes are not compared: they say where the pointer lies.
  */
 #ifndef CL_VIRTUAL_HANDLE_H
 #define CL_VIRTUAL_HANDLE_H

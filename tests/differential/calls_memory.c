@@ -214,9 +214,11 @@ void play_export(void)
 	a = tell(op.player, &o);
 	/* without a context the call fails because of that */
 	promised(!l || !l->pending || a.result, "a freed block is exported");
-	if (l && l->async && !l->of_graph && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
-		promised(!a.result, "stream-ordered memory has no handle");
+	if (l && l->async && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
+		promised(!a.result || l->of_graph, "stream-ordered memory has no handle");
 		print("cuIpcGetMemHandle", &a, "async");
+		if (l->of_graph)
+			return;
 		l->exported = true;
 		look_by_handle(l, a.handle);
 		return;

@@ -57,6 +57,8 @@ void do_pool_take(const struct wire_request *q)
 
 void do_pool_destroy(const struct wire_request *q)
 {
+	if (q->a[1])
+		close((int)q->a[1]);
 	TIMED(cu.cuMemPoolDestroy(pool_of(q->a[0])));
 }
 

@@ -55,7 +55,7 @@ static void importer_dies_small(void)
 			free_block(p, block);
 	}
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 static void importer_dies_big(void)
@@ -83,7 +83,7 @@ static void importer_dies_big(void)
 	}
 	leave(o);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* C dies before P frees: the free finds the hold of a dead process. */
@@ -104,7 +104,7 @@ static void importer_died_before(void)
 	note("memory returned %.1f ms after the free", took);
 	ok(back && took < BACK_MS, "6 small: C is killed, then P frees: P gets the address again within 1 s");
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* One of two holders dies: the other still holds the block. */
@@ -133,7 +133,7 @@ static void one_of_two_dies(void)
 	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "6 small: after D's close P gets the address again");
 	leave(d);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /*
@@ -193,7 +193,7 @@ static void killed_writing(void)
 		ok(got && untouched, "6 and no byte of the next owner is touched");
 		kill_actor(c);
 		leave(p);
-		ok(files() == 0, "no file is left in CULIMBO_DIR");
+		ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	}
 }
 
@@ -254,7 +254,7 @@ static void exporter_ends_once(int how, bool freed)
 	leave(c);
 	leave(q);
 	leave(o);
-	ok(files() == 0, "9 P %s %s: no file is left in the end", ways[how], when);
+	ok(no_file_is_left(), "9 P %s %s: no file is left in the end", ways[how], when);
 }
 
 static void exporter_exits(void)

@@ -131,7 +131,7 @@ static void many_once(bool bare, int rounds, struct failures *f)
 	leave(c);
 	leave(p);
 	if (!bare)
-		ok(files() == 0, "11 no file is left");
+		ok(no_file_is_left(), "11 no file is left");
 }
 
 static void not_earlier(const char *what, int with, int with_code, int bare, int bare_code)
@@ -192,7 +192,7 @@ static void events_live(void)
 
 	note("live events beside 800 destroyed ones: %d bare, %d with culimbo", bare, with);
 	ok(bare > 0 && with >= bare, "11 as many events can live as bare: those in limbo make room");
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 const struct scene event_scenes[] = {

@@ -21,7 +21,7 @@ void curtain(struct actor *p, struct actor *c)
 	if (p->bare)
 		return;
 	ok(!*said(p) && !*said(c), "%s, %s: a clean run says nothing on stderr", p->name, c->name);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* ------------------------------------------------- 1: freed, and overwritten */
@@ -210,7 +210,7 @@ static void stale_once(bool bare, uint64_t bytes)
 	}
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	ok(strstr(said(c), "SUMMARY") != NULL, "2 %s: C's report says that it used stale handles", size);
 }
 

@@ -111,7 +111,7 @@ static void unknown_tail(void)
 	note("P said: %.200s", said(p));
 	ok(lines(p) == 1 && count_said(p, "is kept until it ends") == 1, "and P prints that once (%d lines)", lines(p));
 	ok(lines(c) == 0, "and C prints nothing (%d lines)", lines(c));
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* ---------------------------------------------------------- no place for files */
@@ -207,7 +207,7 @@ static void observed(void)
 	ok(count_said(p, "while process ") == 1, "P's report names the block that it freed while C mapped it");
 	ok(count_said(p, "CULIMBO_MODE=observe") == 1, "and says that nothing was kept");
 	ok(count_said(p, "culimbo kept") == 0, "and does not say that a block was kept alive");
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A block that was freed while it was held, and is still held at the end. */

@@ -35,7 +35,7 @@ void pool_curtain(const struct pair *pair)
 		return;
 	ok(!*said(pair->p) && !*said(pair->c), "%s, %s: a clean run says nothing on stderr", pair->p->name,
 	   pair->c->name);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 uint64_t pool_alloc(const struct pair *pair, uint64_t bytes)

@@ -49,10 +49,11 @@ void pool_two_holders(void)
 	}
 }
 
-void pool_one_of_two_dies(void)
+static void one_of_two_dies(bool bare)
 {
-	struct pair pair = pool_pair(both, both);
-	struct actor *d = enter("D", both);
+	struct entry entry = { .bare = bare, .env = POOL_GRACE };
+	struct pair pair = pool_pair(entry, entry);
+	struct actor *d = enter("D", entry);
 	uint64_t taken = pool_taken_by(&pair, d);
 	uint64_t block = pool_alloc(&pair, SMALL), at_d;
 	struct handle data = pool_export(pair.p, block);
@@ -62,6 +63,13 @@ void pool_one_of_two_dies(void)
 	at_d = pool_import(d, taken, &data);
 	free_block(pair.p, block);
 	kill_actor(pair.c);
+	if (bare) {
+		ok(pool_claim(&pair, block, SMALL) && reads(d, at_d, SMALL, NEXT, NULL),
+		   "control: bare, pool: C is killed while D also has it imported: D reads the next block's bytes");
+		leave_by(d, END_EXIT, 0);
+		leave(pair.p);
+		return;
+	}
 	for (double deadline = now_ms() + BACK_MS; held && watch_until(deadline);)
 		held = !pool_claim(&pair, block, SMALL) && reads(d, at_d, SMALL, OWN, NULL);
 	ok(held, "16 C is killed while D also has it imported: for a second more D reads its own bytes");
@@ -69,7 +77,13 @@ void pool_one_of_two_dies(void)
 	ok(pool_claim_within(&pair, block, SMALL, SOON_MS), "16 and after D's free P gets the address again");
 	leave(d);
 	leave(pair.p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
+void pool_one_of_two_dies(void)
+{
+	one_of_two_dies(true);
+	one_of_two_dies(false);
 }
 
 /* ------------------------------------------------------------- an importer's end */
@@ -83,8 +97,27 @@ static void end_by(struct actor *actor, int how)
 		leave_by(actor, how == 1 ? END_EXIT : END__EXIT, 0);
 }
 
+/* Bare nothing waits for C: its end changes nothing. */
+static void importer_dies_bare(void)
+{
+	struct entry entry = { .bare = true };
+	struct pair pair = pool_pair(entry, entry);
+	uint64_t block = pool_alloc(&pair, SMALL), import;
+	struct handle data = pool_export(pair.p, block);
+	bool got;
+
+	import = pool_import(pair.c, pair.taken, &data);
+	free_block(pair.p, block);
+	got = pool_claim(&pair, block, SMALL);
+	ok(got && reads(pair.c, import, SMALL, NEXT, NULL),
+	   "control: bare, pool: P frees while C has it imported: P gets the address before C's end, and C the next block's bytes");
+	kill_actor(pair.c);
+	leave(pair.p);
+}
+
 void pool_importer_dies(void)
 {
+	importer_dies_bare();
 	for (int how = 0; how < 3; how++)
 		for (int before = 0; before < 2; before++) {
 			struct pair pair = pool_pair(both, both);
@@ -108,7 +141,7 @@ void pool_importer_dies(void)
 			ok(held && got, "16 C %s, %s P frees: P gets the address again within 1 s", deaths[how],
 			   before ? "and then" : "after");
 			leave(pair.p);
-			ok(files() == 0, "no file is left in CULIMBO_DIR");
+			ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 		}
 }
 
@@ -154,17 +187,20 @@ void pool_killed_writing(void)
 		ok(got && untouched, "16 and no byte of the next owner is touched");
 		kill_actor(pair.c);
 		leave(pair.p);
-		ok(files() == 0, "no file is left in CULIMBO_DIR");
+		ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	}
 }
 
 /* ------------------------------------------------------------ an exporter's end */
 /* P ends with a block in its limbo that C has imported, and one that it has not freed. */
-void pool_exporter_dies(void)
+static void exporter_dies(bool bare)
 {
+	const char *who = bare ? "control: bare, pool:" : "16";
+
 	for (int how = 0; how < 3; how++) {
-		struct pair pair = pool_pair(both, both);
-		struct actor *q = enter("Q", both);
+		struct entry entry = { .bare = bare, .env = POOL_GRACE };
+		struct pair pair = pool_pair(entry, entry);
+		struct actor *q = enter("Q", entry);
 		uint64_t freed = pool_alloc(&pair, SMALL), big = pool_alloc(&pair, BIG), at_freed, at_big, other;
 		struct handle data = pool_export(pair.p, freed), of_big = pool_export(pair.p, big);
 
@@ -175,12 +211,18 @@ void pool_exporter_dies(void)
 		/* another process overwrites what the driver gives out */
 		other = alloc_filled(q, 4 * BIG, NEXT);
 		ok(reads(pair.c, at_freed, SMALL, OWN, NULL) && reads(pair.c, at_big, BIG, OWN, NULL),
-		   "16 P %s, with a block in its limbo and one that lives: C reads its own bytes of both", deaths[how]);
-		ok(!try_free(pair.c, at_freed) && !try_free(pair.c, at_big), "16 and frees both");
+		   "%s P %s, with a block that it has freed and one that lives: C reads its own bytes of both", who, deaths[how]);
+		ok(!try_free(pair.c, at_freed) && !try_free(pair.c, at_big), "%s and frees both", who);
 		free_block(q, other);
 		leave_by(pair.c, END_EXIT, 0);
 		leave(q);
 	}
+}
+
+void pool_exporter_dies(void)
+{
+	exporter_dies(true);
+	exporter_dies(false);
 }
 
 /* ------------------------------------------------------------ back, while P sleeps */

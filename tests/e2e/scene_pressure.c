@@ -102,7 +102,7 @@ static void own_limbo_of(const char *env, const char *collector)
 	leave(c);
 	leave(p);
 	leave(h);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 static void own_limbo(void)
@@ -147,7 +147,7 @@ static void own_limbo_released(void)
 	leave(c);
 	leave(p);
 	leave(h);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* The limbo is in P, which sleeps; Q needs memory. */
@@ -187,7 +187,7 @@ static void others_limbo(void)
 		leave(p);
 		leave(b);
 		leave(h);
-		ok(files() == 0, "no file is left in CULIMBO_DIR");
+		ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	}
 }
 
@@ -236,7 +236,7 @@ static void others_held(void)
 	ok(!failed[0], "8 C closes what P has freed: Q's allocation right after that succeeds (%u of %d failed)",
 	   failed[0], TIMES);
 	ok(!failed[1], "8 C is killed: the same (%u of 1 failed)", failed[1]);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A block keeps its grace period where its release would not help: it is on another device, or too small. */
@@ -283,7 +283,7 @@ static void others_device(void)
 	leave(p);
 	leave(h1);
 	leave(h0);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* ------------------------------------------------ other calls that need memory */
@@ -373,7 +373,7 @@ static void limbo_for_all(void)
 	leave(fresh);
 	leave(b);
 	leave(h);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 static void stop(const struct actor *actor)
@@ -459,7 +459,7 @@ static void stopped_exporters(void)
 		}
 		leave(h);
 	}
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 const struct scene pressure_scenes[] = {

@@ -86,7 +86,7 @@ static void context_ends_once(int how, bool bare)
 	ok(leave_by(c, END_EXIT, 0) == 0 && leave_by(p, END_EXIT, 0) == 0, "%s%s: both end well", mode,
 	   call);
 	if (!bare)
-		ok(files() == 0, "no file is left in CULIMBO_DIR");
+		ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 static void context_ends_all(void)
@@ -117,7 +117,7 @@ static void importer_resets(void)
 	close_block(c, other);
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* -------------------------------------------------------------- fork and exec */
@@ -256,7 +256,7 @@ static void execs(void)
 	p = ENTER("Q");
 	export_block(p, alloc(p, SMALL));
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* ------------------------------------------------------------ many threads */
@@ -365,7 +365,7 @@ static void closed_once(enum close_which which)
 	kill_actor(c);
 	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, NULL), "12 C is killed: P gets the address again");
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* P has lost its lock but lives.  C's stale handle is of a block that P freed long ago. */
@@ -440,7 +440,7 @@ static void free_waits(void)
 			leave_by(c, END_EXIT, 0);
 			leave_by(p, END_EXIT, 0);
 		}
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A stream-ordered free takes effect in the stream's order: not before its kernel has written. */

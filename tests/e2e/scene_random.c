@@ -277,7 +277,7 @@ static void random_run(void)
 	run.producer[0] = ENTER("Q");
 	export_block(run.producer[0], alloc(run.producer[0], SMALL));
 	leave(run.producer[0]);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 const struct scene random_scenes[] = {

@@ -185,7 +185,7 @@ static void quiet(void)
 		if (*said(p))
 			show(p);
 	}
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 static void share_cleanly(struct actor *p, struct actor *c)

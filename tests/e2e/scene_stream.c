@@ -3,6 +3,7 @@
  * Scenes of streams: a stream-ordered free waits for its stream and for no other.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "stage.h"
 
@@ -12,6 +13,7 @@
 #define GRACE "CULIMBO_GRACE=100ms CULIMBO_GRACE_BYTES=1GiB"
 #define LEGACY 0
 #define PER_THREAD 2
+#define CAPTURE_RELAXED 2
 #define MISSING (2 * MIB) /* of free memory; a small block's page stays allocated */
 
 /* Shares @block and frees it within its grace period. */
@@ -57,7 +59,7 @@ static void streams_apart(void)
 	ASK(p, kernel_wait);
 	leave(o);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 static void devices_apart(void)
@@ -84,7 +86,7 @@ static void devices_apart(void)
 	ok(!result && ASK(p, stream_query, LEGACY)->result == NOT_READY,
 	   "15 memory freed on device 1 serves an allocation while device 0 is busy (%d)", result);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A thread's own default stream waits neither for another thread's nor for the program's streams. */
@@ -118,11 +120,43 @@ static void per_thread_stream(const char *door)
 	leave(p);
 }
 
+/*
+ * A free on a thread's own stream while a stream captures with which only the legacy stream synchronises: on the
+ * legacy one such a free is refused (906), and ends the capture.  Blocks that nobody shared, and that were shared.
+ */
+static void per_thread_free(const char *door)
+{
+	int answer[2][5];
+
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = ENTER("P", .bare = bare, .env = GRACE, .door = door);
+		uint64_t other = ASK(p, stream_create, 0)->v[0], own = alloc(p, SMALL), shared = alloc(p, SMALL);
+
+		export_block(p, shared);
+		ASK(p, stream_capture, other, CAPTURE_RELAXED);
+		answer[bare][0] = ASK(p, stream_free, own, LEGACY, 1)->result;
+		answer[bare][1] = ASK(p, stream_free, shared, LEGACY, 1)->result;
+		answer[bare][2] = ASK(p, stream_captured, other)->result;
+		own = alloc(p, SMALL);
+		ASK(p, stream_capture, other, CAPTURE_RELAXED);
+		answer[bare][3] = ASK(p, stream_free, own, LEGACY, 0)->result;
+		answer[bare][4] = ASK(p, stream_captured, other)->result;
+		leave_by(p, END_EXIT, 0);
+	}
+	ok(!answer[0][0] && !answer[0][1] && !answer[0][2] && !memcmp(answer[0], answer[1], sizeof(answer[0])),
+	   "15 %s: a block of its own, and a shared one, freed on a thread's own stream while another captures: 0, as bare (%d, %d, %d)",
+	   door, answer[0][0], answer[0][1], answer[0][2]);
+	ok(answer[1][3] && answer[1][4], "15 %s: control: bare, on the legacy stream it is refused (%d, %d)", door, answer[1][3],
+	   answer[1][4]);
+}
+
 static void per_thread_streams(void)
 {
 	per_thread_stream("dlsym");
 	per_thread_stream("getproc");
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	per_thread_free("dlsym");
+	per_thread_free("getproc");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 const struct scene stream_scenes[] = {

@@ -44,7 +44,7 @@ void virtual_curtain(struct actor *p, struct actor *c)
 	leave(c);
 	leave(p);
 	ok(!*said(p) && !*said(c), "%s, %s: a clean run says nothing on stderr", p->name, c->name);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* ----------------------------------------------------------------------- scenes */
@@ -88,7 +88,7 @@ static void one(const char *door)
 	leave(c);
 	leave(p);
 	ok(!*said(p), "17 %s: P says nothing", door);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 static void one_linked(void)
@@ -241,7 +241,7 @@ static void unmapped(void)
 	close_block(c, new);
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /*
@@ -285,7 +285,7 @@ static void first_unmapped(void)
 	close_block(c, old);
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* Memory that C has closed, or died with, comes back. */

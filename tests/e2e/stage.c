@@ -5,7 +5,6 @@
  * Rule: An actor is killed however the stage ends (PR_SET_PDEATHSIG).  No wait for an
  * actor is unbounded.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,7 +24,7 @@
 
 #define ANSWER_MS 30000 /* long, because the first answer waits for a context to be created */
 #define END_MS 20000
-#define ACTORS_MAX 72
+#define ACTORS_MAX 96
 #define UNDER_MAX 16 /* the maximum number of words in E2E_UNDER */
 #define CLAIM_TRIES 6144 /* of 1 KiB: more than fill any chunk */
 
@@ -40,7 +39,7 @@ static const char *const operation_names[] = {
 #undef X
 };
 
-static const char *setting(const char *name)
+const char *setting(const char *name)
 {
 	const char *value = getenv(name);
 
@@ -505,36 +504,6 @@ bool tail_is_zero(const struct handle *handle)
 bool refused(int result)
 {
 	return result == INVALID_VALUE || result == NOT_PERMITTED;
-}
-
-/* --------------------------------------------------------- culimbo's folder */
-const char *limbo_folder(void)
-{
-	return setting("CULIMBO_DIR");
-}
-
-int files(void)
-{
-	DIR *directory = opendir(limbo_folder());
-	struct dirent *entry;
-	int n = 0;
-
-	if (!directory)
-		return 0;
-	while ((entry = readdir(directory)))
-		n += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
-	closedir(directory);
-	return n;
-}
-
-bool files_within(int n, double ms)
-{
-	double deadline = now_ms() + ms;
-
-	while (files() != n)
-		if (!watch_until(deadline))
-			return false;
-	return true;
 }
 
 /* --------------------------------------------------------------------- main */

@@ -153,11 +153,21 @@ bool tail_is_zero(const struct handle *handle);
 /* The driver's two errors for a handle that it refuses (doc/measurements.md). */
 bool refused(int result);
 
+/* The value of an environment variable that run.sh sets. */
+const char *setting(const char *name);
+
 /* --------------------------------------------------------- culimbo's folder */
 const char *limbo_folder(void); /* CULIMBO_DIR of this scene; it need not exist */
 /* The number of files in it. */
 int files(void);
 /* True when the number of files becomes this within @ms. */
 bool files_within(int n, double ms);
+/* True if there is none.  Else prints their names. */
+bool no_file_is_left(void);
+/*
+ * The same, after other processes have removed what a killed process left.  They do so as they
+ * begin to share.  A file that the process was still making they leave for 3 s, since its maker may live.
+ */
+bool no_file_stays(void);
 
 #endif

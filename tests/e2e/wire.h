@@ -50,7 +50,7 @@
 	X(pool_new)	 /* device or node, on the host?, most bytes or 0, 1: it gives back what is freed, 0: it keeps all */ \
 	/* -> an exportable pool, its descriptor */ \
 	X(pool_take)	 /* pid, descriptor there -> the imported pool */                         \
-	X(pool_destroy)	 /* pool */                                                               \
+	X(pool_destroy)	 /* pool, its descriptor, which is closed first, or 0 */                  \
 	X(pool_trim)	 /* pool, bytes to keep */                                                \
 	X(pool_alloc)	 /* pool, bytes -> address */                                             \
 	X(pool_claim)	 /* like claim, for a pool: pool, address, bytes, tries, value */         \

@@ -74,7 +74,7 @@ show this on the simulated driver, in `make check`.
 
 | case | what happens | which message says so |
 |---|---|---|
-| a plugin opened with `RTLD_DEEPBIND` that is linked to libcuda | its calls go straight to the driver; its handles carry no stamp | with `CULIMBO_REPORT=always`: "no CUDA call of it reached culimbo (it made none, or LD_PRELOAD does not reach those it made; see `culimbo doctor`)"; an importer under culimbo that never closes it: "imported from processes without culimbo or their file (unmanaged), and never closed" |
+| a plugin opened with `RTLD_DEEPBIND` that is linked to libcuda | its calls go straight to the driver; its handles carry no stamp | with `CULIMBO_REPORT=always`: "no CUDA call of it reached culimbo"; an importer under culimbo that never closes it: "imported from processes without culimbo or their file (unmanaged), and never closed" |
 | a plugin in a namespace of `dlmopen` | the same: preloaded libraries are not in such a namespace | the same |
 | a setuid or setgid program, or one with file capabilities | ld.so ignores `LD_PRELOAD` and says nothing | `culimbo run` does not start it (126): "is setuid, so ld.so would ignore LD_PRELOAD: start what it runs by 'culimbo run' instead, or run it without by --no-preload" |
 | a statically linked program | there is no ld.so | `culimbo run`: "warning: PROGRAM is statically linked: culimbo cannot see what it does (programs that it starts are seen)" |

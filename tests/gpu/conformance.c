@@ -28,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RUN_DEADLINE_S 120
+#define RUN_DEADLINE_S 170
 
 /* Prints the driver's name and version; a separate process asks for them. */
 static void introduce(void)
@@ -90,6 +90,8 @@ static const struct {
 	{ "fact-17", pool_memory_back },
 	{ "fact-18", pool_ends },
 	{ "fact-31", pool_threshold },
+	{ "pool-memory", pool_memory_of_exported },
+	{ "pool-pending", pool_pending },
 	{ "fact-33", pool_waits },
 	{ "pool-captures", pool_captures },
 	{ "pool-calls-in-captures", pool_calls_in_captures },

@@ -73,6 +73,7 @@ enum verb {
 	POOL_SHARE,   /* -> descriptor */
 	POOL_TAKE,    /* pid, descriptor: imports another process's pool */
 	POOL_END,     /* destroys its own pool */
+	POOL_LEAVE,   /* destroys the imported pool */
 	POOL_TRIM,    /* trims its own pool to 0 */
 	POOL_ALLOC,   /* bytes -> pointer from its own pool; waits for the allocation */
 	POOL_ALLOC_CURRENT, /* bytes -> pointer by cuMemAllocAsync with its own pool as the device's, 1: it is from that pool */
@@ -186,14 +187,22 @@ void fact_6_exit(struct worker *a, struct worker *b);
 void fact_6_kill(struct worker *a, struct worker *b);
 
 /* conformance_pools.c */
+#define KEEP_ALL UINT64_MAX /* a release threshold: freed memory stays in the pool */
+/* Creates a pool in @a and imports it in @b. */
+bool share_pool(struct worker *a, struct worker *b, uint64_t threshold);
+void end_pool(struct worker *a);
+uint64_t pool_alloc(struct worker *w, uint64_t bytes);
+int pool_free(struct worker *w, uint64_t pointer);
+int pool_export(struct worker *w, uint64_t pointer, unsigned char *data);
+int pool_import(struct worker *w, const unsigned char *data, uint64_t *pointer);
+/* Writes only the words that are read later: the simulated driver allocates what is touched. */
+void set_word(struct worker *w, uint64_t pointer, uint32_t value);
 void pool_reuse(struct worker *a, struct worker *b);
 void pool_data(struct worker *a, struct worker *b);
 void pool_exports(struct worker *a, struct worker *b);
 void pool_twice(struct worker *a, struct worker *b);
 void pool_large(struct worker *a, struct worker *unused);
-void pool_memory_back(struct worker *a, struct worker *b);
 void pool_ends(struct worker *a, struct worker *b);
-void pool_threshold(struct worker *a, struct worker *unused);
 void pool_waits(struct worker *a, struct worker *b);
 void pool_captures(struct worker *a, struct worker *unused);
 
@@ -208,6 +217,12 @@ enum pool_call_in_capture {
 };
 void pool_calls_in_captures(struct worker *a, struct worker *b);
 void pool_of_other_device(struct worker *a, struct worker *b);
+
+/* conformance_pool_memory.c */
+void pool_memory_back(struct worker *a, struct worker *b);
+void pool_threshold(struct worker *a, struct worker *unused);
+void pool_memory_of_exported(struct worker *unused, struct worker *b);
+void pool_pending(struct worker *a, struct worker *b);
 
 /* conformance_virtual.c */
 void virtual_handles(struct worker *a, struct worker *unused);

@@ -178,6 +178,8 @@ CUresult pool_call(const struct question *q, struct answer *r)
 		return take_pool((pid_t)q->a[0], (int)q->a[1]);
 	case POOL_END:
 		return driver.p_cuMemPoolDestroy(mine.pool);
+	case POOL_LEAVE:
+		return driver.p_cuMemPoolDestroy(mine.imported_pool);
 	case POOL_TRIM:
 		return driver.p_cuMemPoolTrimTo(mine.pool, 0);
 	case POOL_ALLOC:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Facts 11 to 19 and 31 to 33: pools shared between processes, and pointers into them.
+ * Facts 11 to 19, 32 and 33: pools shared between processes, and pointers into them.
+ * conformance_pool_memory.c has when the memory comes back.
  */
 #include "conformance.h"
 
@@ -11,12 +12,9 @@
 
 #include <cuda.h>
 
-#define KEEP_ALL UINT64_MAX /* a release threshold: freed memory stays in the pool */
-
 typedef unsigned long long ull;
 
-/* Creates a pool in @a and imports it in @b. */
-static bool share_pool(struct worker *a, struct worker *b, uint64_t threshold)
+bool share_pool(struct worker *a, struct worker *b, uint64_t threshold)
 {
 	struct answer r = ask(a, POOL_NEW, threshold, 0, 0, 0);
 	int taken = r.result;
@@ -32,12 +30,12 @@ static bool share_pool(struct worker *a, struct worker *b, uint64_t threshold)
 	return ok(!taken, "pools: a pool with a handle type is exported and imported (%d)", taken);
 }
 
-static void end_pool(struct worker *a)
+void end_pool(struct worker *a)
 {
 	ask(a, POOL_END, 0, 0, 0, 0);
 }
 
-static uint64_t pool_alloc(struct worker *w, uint64_t bytes)
+uint64_t pool_alloc(struct worker *w, uint64_t bytes)
 {
 	struct answer r = ask(w, POOL_ALLOC, bytes, 0, 0, 0);
 
@@ -46,12 +44,12 @@ static uint64_t pool_alloc(struct worker *w, uint64_t bytes)
 	return r.v[0];
 }
 
-static int pool_free(struct worker *w, uint64_t pointer)
+int pool_free(struct worker *w, uint64_t pointer)
 {
 	return ask(w, POOL_FREE, pointer, 1, 0, 0).result;
 }
 
-static int pool_export(struct worker *w, uint64_t pointer, unsigned char *data)
+int pool_export(struct worker *w, uint64_t pointer, unsigned char *data)
 {
 	struct answer r = ask(w, POOL_EXPORT, pointer, 0, 0, 0);
 
@@ -59,7 +57,7 @@ static int pool_export(struct worker *w, uint64_t pointer, unsigned char *data)
 	return r.result;
 }
 
-static int pool_import(struct worker *w, const unsigned char *data, uint64_t *pointer)
+int pool_import(struct worker *w, const unsigned char *data, uint64_t *pointer)
 {
 	struct answer r = ask_handle(w, POOL_IMPORT, data);
 
@@ -67,8 +65,7 @@ static int pool_import(struct worker *w, const unsigned char *data, uint64_t *po
 	return r.result;
 }
 
-/* Writes only the words that are read later: the simulated driver allocates what is touched. */
-static void set_word(struct worker *w, uint64_t pointer, uint32_t value)
+void set_word(struct worker *w, uint64_t pointer, uint32_t value)
 {
 	set(w, pointer, value, 4);
 }
@@ -282,18 +279,26 @@ void pool_twice(struct worker *a, struct worker *b)
 	second = release(b, p);
 	ok(!first && second == 1, "fact 15: the first free gives %d, the second 1 (%d)", first, second);
 	note("measured: after the first free cuMemGetAddressRange gives %d", ask(b, RANGE, p, 0, 0, 0).result);
+	pool_import(b, data, &p);
+	pool_import(b, data, &q);
+	release(b, p);
+	note("measured: imported twice and freed once, the destroy of the imported pool gives %d", ask(b, POOL_LEAVE, 0, 0, 0, 0).result);
 	pool_free(a, d);
 	end_pool(a);
 }
 
+/* Each size has its own pool: what was exported comes back when the pool is destroyed. */
 static void large_import(struct worker *a, uint64_t mib, bool crashes)
 {
-	uint64_t bytes = mib * MIB, d = pool_alloc(a, bytes), p = 0;
+	uint64_t bytes = mib * MIB, d, p = 0;
 	unsigned char data[64];
 	struct worker c;
 	struct answer r;
 	bool good;
 
+	ask(a, POOL_NEW, 0, 0, 0, 0);
+	close_descriptor(a, ask(a, POOL_SHARE, 0, 0, 0, 0).v[0]);
+	d = pool_alloc(a, bytes);
 	set_word(a, d + bytes - 4, 16);
 	r.result = pool_export(a, d, data);
 	if (!d || r.result) {
@@ -315,7 +320,7 @@ static void large_import(struct worker *a, uint64_t mib, bool crashes)
 		ok(good, "fact 16: a block of %llu MiB can be imported (%d)", (ull)mib, r.result);
 	dismiss(&c);
 	pool_free(a, d);
-	ask(a, POOL_TRIM, 0, 0, 0, 0);
+	end_pool(a);
 }
 
 void pool_large(struct worker *a, struct worker *unused)
@@ -326,37 +331,9 @@ void pool_large(struct worker *a, struct worker *unused)
 		ok(true, "fact 16 # SKIP less than 8 GiB of the device are free");
 		return;
 	}
-	ask(a, POOL_NEW, 0, 0, 0, 0);
-	close_descriptor(a, ask(a, POOL_SHARE, 0, 0, 0, 0).v[0]);
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
 		large_import(a, good[i], false);
 	large_import(a, 6144, true);
-	end_pool(a);
-}
-
-void pool_memory_back(struct worker *a, struct worker *b)
-{
-	uint64_t before, with, after, d;
-	struct answer r;
-
-	r = ask(a, POOL_NEW, 0, 0, 0, 0);
-	ok(!r.result, "fact 17: a pool can be made shareable (%d)", r.result);
-	before = free_memory(a);
-	d = pool_alloc(a, 256 * MIB);
-	with = free_memory(a);
-	pool_free(a, d);
-	ask(a, POOL_TRIM, 0, 0, 0, 0);
-	after = free_memory(a);
-	ok(before - with >= 250 * MIB && after - with >= 250 * MIB,
-	   "fact 17: it gives back what nobody imported: free memory %llu MiB, %llu with 256 allocated, %llu after free and trim",
-	   (ull)(before / MIB), (ull)(with / MIB), (ull)(after / MIB));
-	r = ask(a, POOL_ALLOC_CURRENT, KIB, 0, 0, 0);
-	ok(!r.result && r.v[1], "fact 17: after cuDeviceSetMemPool cuMemAllocAsync allocates from it (%d)", r.result);
-	pool_free(a, r.v[0]);
-	r = ask(a, POOL_COSTS, 0, 0, 0, 0);
-	note("measured: allocation and free of 1 KiB from it %llu ns, from the default pool %llu (result %d)", (ull)r.v[0],
-	     (ull)r.v[1], r.result);
-	end_pool(a);
 }
 
 /* Shares a block of @w's pool with @b, which maps it at *@import. */
@@ -397,87 +374,6 @@ void pool_ends(struct worker *a, struct worker *b)
 		pool_free(b, p);
 	}
 	dismiss(&x);
-}
-
-static uint64_t allocated_mib(uint64_t free_before, uint64_t free_now)
-{
-	return free_before > free_now ? (free_before - free_now) / MIB : 0;
-}
-
-/*
- * Fact 31: a block of 256 MiB is imported once and freed by both processes, in this order.  The
- * exporter is a separate process, because the driver ended it in two of three runs on H200s with
- * threshold 0 and the importer first: by a double free of host memory, or by a call that did not
- * return.
- */
-static void threshold(struct worker *a, bool importer_first, uint64_t keep)
-{
-	const char *order = importer_first ? "the importer first" : "the exporter first";
-	const char *how = keep ? "greatest" : "0";
-	uint64_t alone, before, freed, trimmed, again, d, e, p = 0;
-	unsigned char data[64];
-	struct worker c, x;
-	int result;
-
-	/* the contexts of both also take memory */
-	spawn(&x);
-	alone = free_memory(a);
-	spawn(&c);
-	if (!share_pool(&x, &c, keep)) {
-		dismiss(&c);
-		dismiss(&x);
-		return;
-	}
-	before = free_memory(a);
-	d = pool_alloc(&x, 256 * MIB);
-	pool_export(&x, d, data);
-	result = pool_import(&c, data, &p);
-	if (importer_first)
-		pool_free(&c, p);
-	pool_free(&x, d);
-	if (!importer_first)
-		pool_free(&c, p);
-	freed = free_memory(a);
-	if (!keep)
-		ask(&x, POOL_TRIM, 0, 0, 0, 0);
-	trimmed = free_memory(a);
-	if (!x.pid) {
-		ok(true, "fact 31: threshold %s, %s # SKIP the driver ended the exporter in a call (signal %d)", how, order,
-		   x.signal);
-		dismiss(&c);
-		dismiss(&x);
-		return;
-	}
-	ok(!result && allocated_mib(before, freed) >= 250 && allocated_mib(before, trimmed) >= 250,
-	   "fact 31: release threshold %s, a block of 256 MiB was imported and freed by both, %s: it does not come back "
-	   "(%llu MiB taken, %llu %s)", how, order, (ull)allocated_mib(before, freed), (ull)allocated_mib(before, trimmed),
-	   keep ? "then" : "after a trim");
-	e = pool_alloc(&x, 256 * MIB);
-	again = free_memory(a);
-	ok(e == d, "fact 31: threshold %s, %s: the next allocation has the same address", how, order);
-	if (keep)
-		ok(allocated_mib(trimmed, again) < 32, "fact 31: threshold %s, %s: and takes no new memory (%llu MiB)", how,
-		   order, (ull)allocated_mib(trimmed, again));
-	else
-		ok(allocated_mib(trimmed, again) >= 250, "fact 31: threshold %s, %s: and takes another 256 MiB (%llu)", how,
-		   order, (ull)allocated_mib(trimmed, again));
-	pool_free(&x, e);
-	end_pool(&x);
-	dismiss(&c);
-	/* the driver returns the memory shortly after the process has ended */
-	for (int i = 0; i < 200 && allocated_mib(alone, free_memory(a)) >= 32; i++)
-		nap(10 * MS);
-	ok(allocated_mib(alone, free_memory(a)) < 32,
-	   "fact 31: threshold %s, %s: all of it is back when the importing process has ended (%llu MiB taken)", how, order,
-	   (ull)allocated_mib(alone, free_memory(a)));
-	dismiss(&x);
-}
-
-void pool_threshold(struct worker *a, struct worker *unused)
-{
-	threshold(a, true, 0);
-	threshold(a, false, 0);
-	threshold(a, false, KEEP_ALL);
 }
 
 void pool_waits(struct worker *a, struct worker *b)

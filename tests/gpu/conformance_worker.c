@@ -275,6 +275,7 @@ static CUresult do_it(const struct question *q, struct answer *r)
 	case POOL_SHARE:
 	case POOL_TAKE:
 	case POOL_END:
+	case POOL_LEAVE:
 	case POOL_TRIM:
 	case POOL_ALLOC:
 	case POOL_ALLOC_CURRENT:

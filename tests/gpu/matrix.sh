@@ -8,7 +8,7 @@
 #
 # Uses this machine's GPUs and what is installed.  With --simulate it uses the
 # simulated driver with two devices, and only the clients that can run there.
-# PATTERN is a shell pattern for the names that --list prints.  MATRIX_SECONDS is
+# PATTERN is a shell pattern for the names that --list prints; several are separated by spaces.  MATRIX_SECONDS is
 # how long the server shares (120), GPU_TEST_SECONDS the limit of the whole run
 # (570); GPU_TEST_KEEP=1 keeps the logs.
 #
@@ -75,11 +75,16 @@ row() # NAME VERSION DOOR WHAT BARE PRELOADED RESULT NOTE
 
 wanted() # NAME
 {
-	# shellcheck disable=SC2254 # it is a pattern
-	case $1 in
-	$only) ;;
-	*) return 1 ;;
-	esac
+	local pattern patterns found=''
+
+	read -ra patterns <<<"$only"
+	for pattern in "${patterns[@]}"; do
+		# shellcheck disable=SC2254 # it is a pattern
+		case $1 in
+		$pattern) found=1 ;;
+		esac
+	done
+	[ -n "$found" ] || return 1
 	[ -z "$list" ] || { echo "$1|${2-}|${3-}"; return 1; }
 }
 

@@ -112,7 +112,7 @@ if [ ! -x "$conformance" ] && [ -e "$here/conformance.c" ]; then
 		show "$logs/cc" cc
 fi
 if [ -x "$conformance" ]; then
-	run conformance 120 "$conformance"
+	run conformance 180 "$conformance"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "conformance: $summary" || show_run
@@ -125,7 +125,7 @@ fi
 note ""
 note "2. the end-to-end scenarios on this GPU"
 if [ -e "$here/../e2e/run.sh" ]; then
-	run e2e 220 bash "$here/../e2e/run.sh" --gpu "$build"
+	run e2e 300 bash "$here/../e2e/run.sh" --gpu "$build"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "end to end: $summary, $took s" || show_run

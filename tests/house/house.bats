@@ -54,6 +54,8 @@ finds() { # TEXT...
 	[ "${BASH_REMATCH[1]}" -gt 200 ]
 	[ "${BASH_REMATCH[2]}" -gt 100 ]
 	[ "${BASH_REMATCH[3]}" -gt 400 ]
+	# and the table of ways
+	[[ $output == *"a freed pointer: 7, an opened handle: 9, "*"a context's end: 4"* ]]
 }
 
 @test "house: an #include and a call that lead up are found" {
@@ -67,9 +69,9 @@ finds() { # TEXT...
 
 @test "house: exporter/ and importer/ that know each other are found" {
 	copy
-	plant shim/exporter/planted.h '#include "shim/importer/holds.h"'
+	plant shim/exporter/planted.h '#include "shim/importer/mappings.h"'
 	plant shim/importer/planted.h '#include "shim/exporter/free.h"'
-	finds "shim/exporter/planted.h -> shim/importer/holds.h: #include: exporter/ and importer/ do not know each other" \
+	finds "shim/exporter/planted.h -> shim/importer/mappings.h: #include: exporter/ and importer/ do not know each other" \
 		"shim/importer/planted.h -> shim/exporter/free.h: #include: leads up"
 }
 
@@ -117,4 +119,26 @@ finds() { # TEXT...
 	plant shim/self/planted.c
 	seq -f '/* %g */' 601 > "$work/source/shim/self/planted.c"
 	finds "shim/self/planted.c: 601 lines, more than 600"
+}
+
+@test "house: what one file alone may do is found in another" {
+	copy
+	plant shim/exporter/planted.c 'void planted(CUcontext ctx)' '{' '	cl_driver.cuCtxPushCurrent_v2(ctx);' '}' \
+		'static struct cl_finding made = {' '	.kind = 1,' '};' \
+		'struct planted {' '	int n;' '	struct planted *next;' '};' \
+		'static pthread_mutex_t planted_lock = PTHREAD_MUTEX_INITIALIZER;'
+	finds "shim/exporter/planted.c:3: pushes a context" "shim/exporter/planted.c:5: fills a finding in by hand" \
+		"shim/exporter/planted.c:8: has a list of its own" "shim/exporter/planted.c:12: has a mutex without a rank"
+}
+
+@test "house: a way that is too long, counts wrong or names a file that is not there is found" {
+	copy
+	mkdir "$work/source/doc"
+	sed -e 's/^\(| a freed pointer | 7 | .*\)`shm\/record.c`/\1`shm\/record.c`, `shm\/slot.c`/' \
+		-e 's/^| an opened handle | 9 | \(.*\)`shm\/slot.c`/| an opened handle | 10 | \1`shm\/slot.c`, `shm\/gone.c`/' \
+		"$top_srcdir/doc/architecture.md" | grep -v "a context's end | " > "$work/source/doc/architecture.md"
+	finds "the way of a freed pointer: 8 files are named and 7 are counted" \
+		"the way of an opened handle: shm/gone.c is not there" \
+		"the way of an opened handle: 10 files are named and 10 are counted" \
+		"the way of a context's end is not in doc/architecture.md"
 }

@@ -9,7 +9,10 @@ object whose functions or variables it uses.  Each of these prints a line:
 - a circle of arrows;
 - a variable in shm/ or base/;
 - a file of more than 600 lines;
-- a place other than the setter that assigns the state of a block.
+- a place other than the setter that assigns the state of a block;
+- what one file alone may do (ONE_PLACE), in another file of preload/ or shim/;
+- a row in doc/architecture.md's table of ways that counts wrong, names a file that is not there, or names
+  more files than WAYS_MOST allows.
 The exit status is 1 if there is any.
 """
 
@@ -47,6 +50,18 @@ ASSIGNED = re.compile(r"([\w)\]]*)(?:->|\.)state\s*(?:(?:[-+|&^]|<<|>>)?=(?!=)|\
                       r"|(?:\+\+|--)[\w>.-]*(?:->|\.)state\b|(?<!&)&\s*[\w>.-]*block(?:->|\.)state\b")
 FUNCTION = re.compile(r"^\w[^;=\n]*?\b(\w+)\([^;]*$", re.M)
 
+# What stands in one place, and which: the name of the thing, what it looks like, and the files that may have it.
+ONE_PLACE = [
+    ("pushes a context", re.compile(r"\bcuCtx(?:PushCurrent\w*|SetCurrent)\("), {"shim/driver/visit.c"}),
+    ("fills a finding in by hand", re.compile(r"\bstruct cl_finding\b(?:\s+\w+)?\s*(?:=|\))\s*\{|^\s*\w+(?:->|\.)finding\.\w+ ="),
+     {"shim/diag/happened.c"}),
+    ("has a list of its own", re.compile(r"\bstruct (\w+) \{[^}]*\bstruct \1 \*(?:next|prev|older|newer)\b"),
+     {"shim/base/list.h", "shim/base/table.h"}),
+    ("has a mutex without a rank", re.compile(r"\bPTHREAD_(?:MUTEX|RWLOCK)_INITIALIZER\b|\bpthread_(?:mutex|rwlock|spin)_init\b"),
+     {"shim/self/locks.h"}),
+]
+WAYS_MOST = {"a freed pointer": 7, "an opened handle": 9, "a context's end": 4}
+
 top, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 wrong = []
 
@@ -79,8 +94,21 @@ for path in files:
         its = "CL_BLOCK_" in at[2] if at[1] == "" else at[1] not in OTHER_STATES
         if its and (path, function) not in SETTER:
             wrong.append(f"{path}: {function}(): assigns the state of a block, which the setter alone does")
+    for what, looks, where in ONE_PLACE if path.startswith(("preload/", "shim/")) else ():
+        wrong.extend(f"{path}:{text.count(chr(10), 0, at.start()) + 1}: {what}" for at in looks.finditer(text)
+                     if path not in where)
     for included in re.findall(r'^#include "((?:shim|preload|tools)/[^"]+)"', text, re.M):
         check(path, included, "#include")
+
+page = top / "doc/architecture.md"
+rows = re.findall(r"^\| (an? [\w' ]+) \| (\d+) \| (.*?)(?:\. In .*)? \|$", page.read_text(encoding="utf-8"), re.M) if page.exists() else []
+for way, count, which in rows:
+    named = re.findall(r"`([\w/]+\.[ch])`", which)
+    wrong.extend(f"the way of {way}: {f} is not there" for f in named if not any((top / d / f).exists() for d in ("", "shim")))
+    if len(named) != int(count) or len(named) > WAYS_MOST.get(way, LINES_MOST):
+        wrong.append(f"the way of {way}: {len(named)} files are named and {count} are counted")
+missing = WAYS_MOST.keys() - {way for way, _, _ in rows} if page.exists() else ()
+wrong.extend(f"the way of {way} is not in doc/architecture.md" for way in missing)
 
 uses, defined, source_of = {}, {}, {}
 for source in (p for p in files if p.endswith((".c", ".S")) and not p.startswith("tests/")):
@@ -130,4 +158,7 @@ while True:
 
 print(*sorted(set(wrong)), sep="\n")
 print(f"{len(files)} files, {len(uses)} objects, {sum(map(len, arrows.values()))} arrows between them")
+lines = sum((top / f).read_text(encoding="utf-8").count("\n") for f in files if f.startswith("shim/"))
+ranks = re.findall(r"^\tCL_RANK_\w+,", (top / "shim/self/locks.h").read_text(encoding="utf-8"), re.M)
+print(f"shim/: {lines} lines, {len(ranks)} ranks of locks;", ", ".join(f"{way}: {count}" for way, count, _ in rows))
 sys.exit(bool(wrong))

@@ -164,6 +164,18 @@ def killed():
     os.kill(os.getpid(), 9)
 
 
+def spawned_work(handle):
+    use_gpu()
+    load_batch(Handle.from_buffer_copy(handle))
+
+
+def spawned():
+    import multiprocessing
+    worker = multiprocessing.get_context("spawn").Process(target=spawned_work, args=(bytes(make.pop()),))
+    worker.start()
+    worker.join()
+
+
 if __name__ == "__main__":
     forever, hold = os.pipe()
     ways = [w for w in sys.argv[1:] if w != "held"]

@@ -4,6 +4,8 @@
 # (output and status come from bats, top_builddir from the test environment)
 # Python frames in reports, with each Python of this machine: the one on PATH, and pyenv's.
 
+bats_require_minimum_version 1.5.0
+
 setup() {
 	C=${CULIMBO:?run me by make check, or set CULIMBO to the command}
 	S=${top_srcdir:?}/tests/report
@@ -104,6 +106,20 @@ found() {
 	for python in $(pythons); do
 		found "$python" code_in_thread "#1 <module> (cell0.py:1)" "#1 <module> (cell1.py:2)" "#1 <module> (cell3.py:4)"
 	done
+}
+
+@test "Python frames end in the program's code, as those of C end at main" {
+	# what multiprocessing and threading call lies below many frames of their own
+	for way in "run --names" run; do
+		CULIMBO_DIR="$PWD/limbo-${way// /}" "$C" $way --simulate -- python3 "$PLACES" spawned 2> text
+		cat text
+		grep -Fq "#1 spawned_work ($PLACES:" text
+		run ! grep -Eq '/multiprocessing/|<string>|/threading.py' text
+	done
+	CULIMBO_FULL_STACKS=1 "$C" run --simulate -- python3 "$PLACES" spawned 2> text
+	grep -Eq '#[0-9]+ BaseProcess.run|#[0-9]+ run .*/multiprocessing/process.py' text
+	CULIMBO_REPORT_FILE=json CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate -- python3 "$PLACES" spawned
+	jq -e -s 'any(.[]; .stack_python // [] | any(.file | endswith("/multiprocessing/process.py")))' json.*
 }
 
 @test "Python ends while daemon threads share" {

@@ -215,6 +215,23 @@ load common.bash
 	jq -e -s --arg file "$S/tests/report/trainer.py" 'any(.[]; .stack_python[0]?.file == $file)' json
 }
 
+@test "a source file that was compiled by a relative name is named as any other" {
+	mkdir -p tree/out far
+	cp "$S/tests/report/never_closes.c" "$S/tests/report/bug.h" tree
+	open=$(line never_closes.c 'CHECK(cuIpcOpenMemHandle')
+	for version in 4 5; do
+		# shellcheck disable=SC2086 # several words
+		(cd tree/out && $CC $(sed -n 's/^CUDA_CPPFLAGS = //p' "$top_builddir/Makefile") -gdwarf-$version -O0 -o never ../never_closes.c \
+			"$top_builddir/tools/sim/.libs/libcuda.so.1")
+		(cd far && "$C" check --simulate --output ../text -- ../tree/out/never) || [ $? -eq 99 ]
+		has text " in open_frame ../tree/never_closes.c:$open"
+		"$C" check --simulate --output text -- tree/out/never || [ $? -eq 99 ]
+		has text " in open_frame tree/never_closes.c:$open"
+		GITHUB_WORKSPACE=$(realpath .) "$C" check --simulate --format=github --output text -- tree/out/never || [ $? -eq 99 ]
+		grep -q "^::error file=tree/never_closes.c,line=$open," text
+	done
+}
+
 @test "a truncated report is shown as far as it goes" {
 	# behind the end of the last line, the one before is still in memory
 	printf '%s\n%s' '{"stack":[{"module":"/x","offset":"0x10","build_id":"aa"}]}' '{"stack":[{"module":"/x"' > cut
@@ -474,7 +491,8 @@ load common.bash
 @test "no CUDA call: the report says so, only when requested" {
 	CULIMBO_REPORT=always CULIMBO_REPORT_FILE=rep "$C" run --simulate -- true
 	cat rep.* > text
-	has text "no CUDA call of it reached culimbo"
+	grep -Eqx 'culimbo: report of process [0-9]+ \(true\): no CUDA call of it reached culimbo \(`culimbo doctor`\)' text
+	[ "$(wc -l < text)" -eq 1 ]
 	CULIMBO_REPORT=always CULIMBO_REPORT_FORMAT=jsonl CULIMBO_REPORT_FILE=json "$C" run --simulate -- true
 	valid json.*
 	jq -e -s 'any(.[]; .type == "process" and .cuda == false)' json.*

@@ -153,6 +153,28 @@ load common.bash
 		(.[-1] | .killed == 1 and .findings == 1)' json
 }
 
+@test "a killed consumer is found at the end of its exporter, with the line that opened" {
+	export CULIMBO_DIR="$D/limbo"
+	"$C" run --simulate --names -- "$P/is_killed" 2> text
+	grep -Eq '^  LEAK: process [0-9]+ ended without closing 1 block \(4 MiB\) of process [0-9]+$' text
+	frames text > shown
+	diff shown - <<-END
+		opened by
+		load_model
+		main
+		freed from
+		share_model
+		main
+	END
+	head -10 text | grep -q 'in load_model '
+	narrow text
+	"$C" run --simulate -- "$P/is_killed" 2> text
+	"$C" report - < text | head -10 | grep -q 'in load_model '
+	CULIMBO_REPORT_FILE=json CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate -- "$P/is_killed"
+	valid json.*
+	jq -e -s 'any(.[]; .class == "reclaimed" and .finding and (.other.open_stack | length >= 2))' json.*
+}
+
 @test "the report's head has time, host, parent and exit status; its end has the command that adds line numbers" {
 	export CULIMBO_DIR="$D/limbo"
 	before=$(date -u +%FT%TZ)

@@ -61,6 +61,17 @@ setup_file() {
 	[ "$(unfold text | grep -cE '^culimbo: process [0-9]+ \(.*is_killed\) was killed by signal 9 ')" -ge 6 ]
 }
 
+@test "check looks at a program when it starts, where the kernel does not tell of its end" {
+	local away=(unshare -rnpf --mount-proc)
+	"${away[@]}" true || skip "no namespaces here"
+	[ "$(printf '6.15\n%s\n' "$(uname -r)" | sort -V | head -n 1)" = 6.15 ] || skip "Linux tells nothing of what its parent has taken"
+	# between them the pause of its looks grows to 50 ms: without a look at each start it names one of ten
+	"${away[@]}" "$C" check --simulate --allow-no-cuda --output text -- \
+		sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; sh -c "kill -SEGV \$\$"; done; sleep 0.1' || :
+	cat text
+	[ "$(unfold text | grep -cE '^culimbo: process [0-9]+ \(.*\) was killed by signal 11 ')" -ge 5 ]
+}
+
 @test "check names a killed process that it has never seen, from the file that it left" {
 	# check stands still meanwhile
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR

@@ -26,6 +26,19 @@ names() {
 	done
 }
 
+@test "the simulated driver's options are known, and no others" {
+	sed -n 's/^| `\(CULIMBO_SIM_[A-Z_]*\)`.*/\1/p' "$top_srcdir/tools/sim/README.md" > sim_names
+	[ "$(wc -l < sim_names)" -ge 8 ]
+	grep -oh '"CULIMBO_SIM_[A-Z_]*"' "$top_srcdir"/tools/sim/*.c | tr -d '"' | sort -u | diff - <(sort sim_names)
+	while read -r name; do
+		run --separate-stderr env "$name=1" "$C" config
+		exits 0
+		[ -z "$stderr" ]
+	done < sim_names
+	run --separate-stderr env CULIMBO_SIM_NOTHING=1 "$C" config
+	[[ $stderr == *"CULIMBO_SIM_NOTHING is not an option"* ]]
+}
+
 @test "value and source follow the environment" {
 	run env CULIMBO_GRACE=500ms CULIMBO_COLLECTOR=inline "$C" config --json
 	exits 0
@@ -36,6 +49,10 @@ names() {
 	jq -e '.options[] | select(.name == "CULIMBO_SETTLE") |
 		.value == "250ms" and .source == "default"' <<< "$output"
 	jq -e 'all(.options[]; .help | length > 10)' <<< "$output"
+	# seconds are said to be seconds
+	[ "$(CULIMBO_GRACE=5 "$C" config --raw --noheadings -o VALUE grace)" = 5s ]
+	[ "$(CULIMBO_GRACE=0 "$C" config --raw --noheadings -o VALUE grace)" = 0 ]
+	[ "$(CULIMBO_GRACE=0.5 "$C" config --raw --noheadings -o VALUE grace)" = 0.5s ]
 }
 
 @test "complaints go to stderr, the default is shown" {

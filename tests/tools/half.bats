@@ -103,6 +103,25 @@ job() {
 	grep -q '^# no suppression hides this finding: .*uses CUDA without culimbo' made
 }
 
+@test "check: an exporter without the library, whose memory a process under it opens: a finding" {
+	job
+	sed -i 's/^\(env -u LD_PRELOAD \)\?"$1" < p.in/env -u LD_PRELOAD "$1" < p.in/; s/^env -u LD_PRELOAD "$1" < b.in/"$1" < b.in/' job.sh
+	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" open 0.3
+	exits 99
+	echo "$stderr"
+	[[ $stderr == *"sharer) uses CUDA without culimbo"* ]]
+	[[ $stderr == *" unprotected=1 unmanaged_imports=1"* ]]
+	[[ $stderr == *"1 process opened memory of a process without culimbo"* ]]
+	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open 0.3
+	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
+	jq -e -s 'any(.[]; .type == "descendant" and .unprotected and .finding) and .[-1].unmanaged_imports == 1' json
+	# an open that the driver refuses opens nothing
+	handle=$(printf '0%.0s' {1..128})
+	run --separate-stderr "$C" check --simulate -- sh -c 'echo "open $1" | "$2"' sh "$handle" "$SHARER"
+	echo "$output $stderr"
+	[[ $stderr != *unmanaged_imports* ]]
+}
+
 @test "check: an importer without the library that was never seen: said, and a failure with --require-opened" {
 	job
 	# check stands still while the job shares

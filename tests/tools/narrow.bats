@@ -126,6 +126,11 @@ widest() {
 	grep -A1 "^would-remove .* ${PID[P]} sharer " seen | grep -q '^    its process has ended$'
 }
 
+# FILE's words, but for what doctor says of the machine's other processes, which begin and end meanwhile
+words() {
+	awk '/^[^ ]/ { skip = /^[a-z]+ +containers / || /^[0-9]+ ok, / } !skip' "$1" | sed 's/[0-9.]* GiB//g' | tr -s ' \n' ' '
+}
+
 @test "on a terminal, messages and the lines of doctor end between words; elsewhere each is one line" {
 	export CULIMBO_DIR=$HOME_OF_ALL/nobody
 	for command in "ps" "blocks" "collect 1" "doctor --simulate" "show 123456789" "ps --sort=AVERYLONGNAMEOFACOLUMNTHATDOESNOTEXIST,ANOTHER"; do
@@ -136,8 +141,20 @@ widest() {
 		awk 'length > 60 && NF > 1 && !/^ *[^ ]+$/ && !/\// { print; wide = 1 } END { exit wide }' seen
 		[ -s seen ]
 		"$C" $command > out 2>&1 || :
-		[ "$(tr -s ' \n' ' ' < out | sed 's/[0-9.]* GiB//g')" = "$(tr -s ' \n' ' ' < seen | sed 's/[0-9.]* GiB//g')" ]
+		[ "$(words out)" = "$(words seen)" ]
 	done
+}
+
+@test "on a terminal, the lines of show end between words" {
+	scene
+	for of in P C; do
+		seen 60 "show ${PID[$of]}"
+		awk 'length > 60 && NF > 1 && !/\// { print; wide = 1 } END { exit wide }' seen
+		"$C" show "${PID[$of]}" > out
+		run ! awk 'length > 60 && !/\// { wide = 1 } END { exit wide }' out # so there was something to fold
+		[ "$(tr -s ' \n' ' ' < out | sed 's/[0-9.]*m\?[0-9.]*s ago//g')" = "$(tr -s ' \n' ' ' < seen | sed 's/[0-9.]*m\?[0-9.]*s ago//g')" ]
+	done
+	grep -q '^ \{16\}[^ ]' seen # a value goes on in its column
 }
 
 @test "a directory that is not there is told from one without files" {

@@ -190,6 +190,11 @@ for line in sys.stdin:
 	shows '#0 main .*sharer.c:|#0 .*sharer\+0x'
 	keys Escape
 	shows "^imported +1"
+	term resize-window -t 0 -x 60 -y 30
+	shows "^  [0-9a-f]{6}:[0-9]+ .* of process ${PID[P]},$"
+	shows "^    opened [0-9.ms]+ ago$"
+	term resize-window -t 0 -x 120 -y 30
+	shows "^  [0-9a-f]{6}:[0-9]+ .* of process ${PID[P]}, opened "
 	keys Escape
 	shows 'every 200ms'
 	keys Home g

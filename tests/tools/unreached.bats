@@ -37,14 +37,14 @@ play() {
 @test "a plugin opened with RTLD_DEEPBIND works as bare; the report says that nothing was seen" {
 	play deepbind
 	[ "$tail" = 0000000000000000 ]
-	grep -q 'no CUDA call of it reached culimbo (it made none, or LD_PRELOAD does not reach those it made' report.*
+	grep -q 'no CUDA call of it reached culimbo' report.*
 	[ ! -e limbo ]
 }
 
 @test "a plugin in a namespace of dlmopen works as bare; the report says that nothing was seen" {
 	play dlmopen
 	[ "$tail" = 0000000000000000 ]
-	grep -q 'no CUDA call of it reached culimbo (it made none, or LD_PRELOAD does not reach those it made' report.*
+	grep -q 'no CUDA call of it reached culimbo' report.*
 	[ ! -e limbo ]
 }
 

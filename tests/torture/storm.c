@@ -9,8 +9,8 @@
  * passes from thread to thread, or ends with its context, which is destroyed, reset or released.
  * Threads also export, open and free blocks of their own.  One thread forks, with fork() and _Fork().
  * Exporters are killed.  Every few seconds an importer closes everything and ends, and another
- * starts: the driver keeps what a process ever imported of a pool until that process ends, even
- * when the exporter has died (measured).
+ * starts: the driver keeps what a process ever imported of a pool until that process destroys its
+ * imported pool or ends, even when the exporter has died (measured).
  *
  * Asserted:
  *  1. Every read of an open block gives the block's own bytes, even when its exporter has freed it

@@ -104,7 +104,7 @@ int play(void *shared, uint32_t place, char **argv);
 
 /* storm_pool.c; the results are the driver's */
 CUresult pool_make(struct place *me, CUdevice device);
-CUresult pool_end(void);
+CUresult pool_end(struct place *me);
 CUresult pool_alloc(CUdeviceptr *address);
 CUresult pool_export(CUipcMemHandle *handle, CUdeviceptr address);
 /* Returns false when the exporter's pool cannot be imported any more. */

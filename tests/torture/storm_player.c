@@ -254,7 +254,7 @@ static int play_exporter(uint32_t life)
 	for (int k = 0; k < SLOTS; k++)
 		if (blocks[k].address)
 			block_free(k);
-	SURE(pool_end());
+	SURE(pool_end(me));
 	SURE(cu.cuCtxSynchronize());
 	atomic_store(&me->state, STATE_EMPTY);
 	drain();

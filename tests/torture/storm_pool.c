@@ -37,8 +37,10 @@ CUresult pool_make(struct place *me, CUdevice device)
 	return result;
 }
 
-CUresult pool_end(void)
+/* A pool's descriptor keeps the memory of exported blocks as long as the pool does (measured). */
+CUresult pool_end(struct place *me)
 {
+	close((int)(uint32_t)atomic_load(&me->pool_fd));
 	return cu.cuMemPoolDestroy(own);
 }
 

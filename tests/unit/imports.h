@@ -21,11 +21,14 @@ static struct {
 	uint32_t file_id, record;
 } other;
 
-enum { FREE = 'f', AGAIN = 'a' };
+enum { FREE = 'f', AGAIN = 'a', END = 'e', EXEC = 'x' };
 static unsigned int addresses; /* the number of addresses that it does not export */
 static const char *dir_is;     /* CULIMBO_DIR; NULL: the tests' folder */
 
-/* Exports a block.  On command it frees the block, if no process holds it, and exports the next one there. */
+/*
+ * Exports a block.  On command it frees the block, if no process holds it, and exports the next one there;
+ * or it ends what it shares, but goes on (as in the exit handlers after ours); or another program takes its place.
+ */
 static inline void exporter(int line)
 {
 	CUdeviceptr p;
@@ -45,6 +48,17 @@ static inline void exporter(int line)
 			other.handle = export_block(p);
 			CHECK_EQUAL(write(line, &other.handle, sizeof other.handle), sizeof other.handle);
 			continue;
+		}
+		if (byte == END) {
+			cl_process_end(0);
+			CHECK_EQUAL(write(line, &byte, 1), 1);
+			continue;
+		}
+		if (byte == EXEC) {
+			dup2(line, 0);
+			dup2(line, 1);
+			execlp("sh", "sh", "-c", "echo; exec cat", (char *)NULL);
+			_exit(1);
 		}
 		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 		byte = (char)frees_of(p);
@@ -77,6 +91,13 @@ static inline bool other_frees(void)
 	CHECK_EQUAL(write(other.line, &freed, 1), 1);
 	CHECK_EQUAL(read(other.line, &freed, 1), 1);
 	return freed != 0;
+}
+
+/* Returns when the exporter has done @what, END or EXEC. */
+static inline void other_does(char what)
+{
+	CHECK_EQUAL(write(other.line, &what, 1), 1);
+	CHECK_EQUAL(read(other.line, &what, 1), 1);
 }
 
 /* The driver has given the address to a new block, which has the same handle. */

@@ -314,10 +314,14 @@ static inline void set_limit(pid_t pid, rlim_t now)
 	CHECK(!prlimit(pid, RLIMIT_NOFILE, &limit, NULL));
 }
 
-/* Returns true if this process became another user, which only root can. */
+/* Returns true if this process became user @id, which only root can. */
+static inline bool become(uid_t id)
+{
+	return geteuid() == 0 && !setgid(id) && !setuid(id);
+}
 static inline bool become_other(void)
 {
-	return geteuid() == 0 && !setgid(65534) && !setuid(65534);
+	return become(65534);
 }
 
 static inline int make_stage(void **state)

@@ -6,7 +6,7 @@
  */
 #include "tests/unit/other.h"
 
-#include "shim/limbo/grace.h"
+#include "shim/limbo/press.h"
 
 /* No grace period ends in these tests: a block is released only because of a budget. */
 static void start_with_budget(uint64_t bytes)

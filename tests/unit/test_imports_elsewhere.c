@@ -75,6 +75,51 @@ IN_A_CHILD(a_later_exporter_of_the_same_number_is_another)
 	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]) + cl_count_get(unmanaged_imports), 0);
 }
 
+/*
+ * A file goes before its process: at exit() other handlers run after ours, and after exec() the new program
+ * removes it.  From then on another exporter may get its number.
+ */
+IN_A_CHILD(a_later_exporter_may_have_the_number_of_a_process_that_still_runs)
+{
+	CUdeviceptr p, q;
+
+	for (int round = 0; round < 4; round++) {
+		bool stays_open = round & 1, calls_exec = round & 2;
+		int line;
+		uint32_t id;
+		pid_t pid;
+
+		addresses = 0;
+		id = start_as(0x12345);
+		pid = other.pid;
+		line = other.line;
+		CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+		if (!stays_open)
+			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		other_does(calls_exec ? EXEC : END);
+		if (calls_exec) {
+			char path[128], name[16];
+
+			cl_region_name(name, id);
+			snprintf(path, sizeof path, "%s/%s", folder, name);
+			CHECK(!unlink(path));
+		}
+		addresses = 1;
+		CHECK_EQUAL(start_as(0x12345), id);
+		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
+		CHECK(!other_frees());
+		if (stays_open)
+			CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		CHECK(cl_record_held(peer(), other.record));
+		CHECK_EQUAL(cl_memory_close(q), CUDA_SUCCESS);
+		CHECK(!cl_record_held(peer(), other.record));
+		finish();
+		close(line);
+		CHECK(waitpid(pid, NULL, 0) == pid);
+	}
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]) + cl_count_get(unmanaged_imports), 0);
+}
+
 IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
 {
 	CUdeviceptr p;
@@ -325,6 +370,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_later_exporter_of_the_same_number_is_another),
+		cmocka_unit_test(a_later_exporter_may_have_the_number_of_a_process_that_still_runs),
 		cmocka_unit_test(what_is_stale_is_refused_whoever_comes_to_have_the_number),
 		cmocka_unit_test(hardly_any_handle_from_elsewhere_seems_to_be_of_an_ended_exporter),
 		cmocka_unit_test(a_handle_of_here_is_told_by_any_path),

@@ -113,7 +113,7 @@ IN_A_CHILD(freed_is_freed)
 
 static void a_grace_late(uint64_t collector)
 {
-	const uint64_t tick = 5 * GRACE / 64; /* the tick of the timer wheel, see grace.c */
+	const uint64_t tick = 5 * GRACE / 64; /* the tick of the timer wheel, see cl_grace_tick() */
 	uint64_t exported, begun = cl_now() / tick;
 	CUdeviceptr first, second;
 

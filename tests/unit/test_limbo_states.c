@@ -6,7 +6,7 @@
 #include "tests/unit/limbo.h"
 
 #include "shim/limbo/fence.h"
-#include "shim/limbo/grace.h"
+#include "shim/limbo/inside.h"
 #include "shim/limbo/inside.h"
 
 #define STEP(from, to) { CL_BLOCK_##from, CL_BLOCK_##to }
@@ -105,7 +105,7 @@ static void check_is(const struct cl_block *block, enum cl_block_state state)
 	CHECK_EQUAL(is_on(&cl_exporter.limbo.ready, block), state == CL_BLOCK_READY);
 	CHECK_EQUAL(is_on(&cl_exporter.limbo.blocked, block), state == CL_BLOCK_BLOCKED);
 	CHECK_EQUAL(is_on(&cl_exporter.limbo.untracked, block), state == CL_BLOCK_UNTRACKED);
-	CHECK_EQUAL(cl_grace_n_locked(&cl_exporter), state == CL_BLOCK_GRACE);
+	CHECK_EQUAL(cl_exporter.grace.waiting, state == CL_BLOCK_GRACE);
 	CHECK_EQUAL(cl_fences_wait_locked(&cl_exporter), state == CL_BLOCK_FENCED);
 	CHECK_EQUAL(cl_exporter.limbo.orphaned, state == CL_BLOCK_ORPHANED);
 	CHECK_EQUAL(cl_exporter.limbo.held_bytes[block->device], state == CL_BLOCK_HELD ? block->size : 0);

@@ -251,10 +251,10 @@ static void unknown_names_suggest_the_nearest_option(void **state)
 static void the_simulated_drivers_names_are_known(void **state)
 {
 	static const char *const names[] = { "MEMORY", "DEVICES", "DIR",
-					     "PROC_ADDRESS", "TAIL", "KERNELS", "NEEDED" };
+					     "PROC_ADDRESS", "TAIL", "KERNELS", "NEEDED", "POOL_ACCESS" };
 	char entry[64];
 
-	for (size_t i = 0; i < 7; i++) {
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		snprintf(entry, sizeof(entry), "CULIMBO_SIM_%s=1", names[i]);
 		read_one(entry);
 		assert_string_equal(said, "");

@@ -7,6 +7,7 @@
 #include "tests/unit/pools.h"
 
 #include "shim/importer/mappings.h"
+#include "shim/limbo/press.h"
 #include "shim/reclaim/reclaim.h"
 #include "shim/shm/live.h"
 

@@ -158,7 +158,7 @@ IN_A_CHILD(an_exporter_that_begins_anew_knows_nothing)
 	CHECK(!has(&exporter[0], p));
 	CHECK(!cl_block_may_be(&exporter[0].blocks.filter, p));
 	CHECK(cl_limbo_is_empty(&exporter[0]));
-	CHECK_EQUAL(cl_grace_n_locked(&exporter[0]), 0);
+	CHECK_EQUAL(exporter[0].grace.waiting, 0);
 	CHECK_EQUAL(cl_limbo_collect(&exporter[0], true).blocks, 0);
 	CHECK_EQUAL(frees_of(p), 0);
 	/* the other's are unchanged */

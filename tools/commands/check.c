@@ -60,6 +60,7 @@ static void say_end(struct cu_check_findings *f)
 	cl_emit_number(e, "unprotected", f->unprotected, f->unprotected ? " unprotected=" : NULL, "");
 	cl_emit_number(e, "oom_kills", f->watch->oom_kills, f->watch->oom_kills ? " oom_kills=" : NULL, "");
 	cl_emit_number(e, "never_opened", f->never_opened, f->never_opened ? " never_opened=" : NULL, "");
+	cl_emit_number(e, "unmanaged_imports", f->unmanaged_imports, f->unmanaged_imports ? " unmanaged_imports=" : NULL, "");
 	cl_emit_words(e, "\n");
 	cl_emit_line_end(e);
 	if (!f->cuda)
@@ -72,6 +73,10 @@ static void say_end(struct cu_check_findings *f)
 		cl_emit_words(e, "culimbo: %llu process%s exported memory that no process under culimbo opened\n"
 				 "culimbo: (nobody did, or who did is not protected; --require-opened fails then)\n",
 			      (unsigned long long)f->never_opened, f->never_opened == 1 ? "" : "es");
+	if (f->unmanaged_imports)
+		cl_emit_words(e, "culimbo: %llu process%s opened memory of a process without culimbo or its file,\n"
+				 "culimbo: which may be freed while it is mapped\n",
+			      (unsigned long long)f->unmanaged_imports, f->unmanaged_imports == 1 ? "" : "es");
 	if (f->alive > f->running_cuda) /* the others have a line */
 		cl_emit_words(e, f->alive == 1 ?
 				 "culimbo: %llu process that CMD has started still runs: what it will leave is not known\n" :
@@ -424,8 +429,8 @@ const struct cu_command cu_check = {
 		"\n"
 		"Also names processes below CMD that use CUDA without the library, that a signal\n"
 		"killed, or that still run.  One without the library is a finding if another process\n"
-		"exports, and no process under the library opened that.  check sees such a process\n"
-		"only while it runs, and may miss one that lives for a few milliseconds.  What it\n"
+		"exports, and no process under the library opened that, or if a process under the\n"
+		"library opened what one without it exports.  check sees such a process only while it runs, and may miss one that lives for a few milliseconds.  What it\n"
 		"leaves is never_opened in the last line: that some memory was exported, and opened by\n"
 		"no process under the library.  --require-opened makes check fail then.\n"
 		"\n"

@@ -113,8 +113,9 @@ static void name_unseen(struct cu_check_findings *f)
 
 /*
  * A process uses CUDA without the library, and some export of the job was never opened by a process
- * under it: then that process is the importer, and blocks may be freed while it maps them.  That is
- * a finding.  Otherwise it may be a tool that shares nothing, and is only named.
+ * under it: then that process is the importer, and blocks may be freed while it maps them.  Or a process
+ * under it has opened what a process without it exports: then that process may free it meanwhile.  Both
+ * are findings.  Otherwise it may be a tool that shares nothing, and is only named.
  */
 static bool count_descendants(struct cu_check_findings *f)
 {
@@ -127,7 +128,7 @@ static bool count_descendants(struct cu_check_findings *f)
 		f->running += d->runs;
 		f->running_cuda += d->runs && d->cuda;
 	}
-	finding = f->unprotected && f->never_opened;
+	finding = f->unprotected && (f->never_opened || f->unmanaged_imports);
 	if (finding)
 		f->n += f->unprotected;
 	return finding;
@@ -157,7 +158,7 @@ void cu_check_say_descendants(struct cu_check_findings *f)
 		if ((!d->unprotected && !d->runs && !was_killed(d) && !lost && !without) || (!e->json && named++ >= NAMED))
 			continue;
 		say_one(f, d, finding && d->unprotected, lost,
-			d->unprotected ? "uses CUDA without culimbo: what it opens is not protected.\n"
+			d->unprotected ? "uses CUDA without culimbo: what it opens or exports is not protected.\n"
 					 "culimbo: Did LD_PRELOAD get lost on the way to it (sudo, env -i, a container)?" :
 			d->runs && d->cuda ? "still runs, and uses CUDA: what it will leave is not known" :
 			d->runs ? "still runs" : was_killed(d) ? "was killed" : lost ? why_lost(f, d) :

@@ -51,6 +51,7 @@ static void take_one(struct cu_check_findings *f, const char *text)
 {
 	f->processes++;
 	f->never_opened += last_number(text, " never_opened=") > 0;
+	f->unmanaged_imports += last_number(text, " unmanaged_imports=") > 0;
 	f->shared += last_number(text, " exports=") || last_number(text, " imports=") ||
 		     last_number(text, " fd_exports=") || last_number(text, " fd_imports=") || last_number(text, " fabric=");
 	f->cuda += !strstr(text, "no CUDA call of it reached culimbo");

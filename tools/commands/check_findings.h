@@ -37,6 +37,7 @@ struct cu_check_findings {
 	uint64_t n, suppressed, processes, cuda, killed, alive;
 	uint64_t shared;	      /* processes that exported or imported something, or may have */
 	uint64_t never_opened;	      /* processes with exports that none under culimbo opened */
+	uint64_t unmanaged_imports;   /* processes that opened what a process without culimbo, or its file, exports */
 	uint64_t running, running_cuda, unprotected; /* processes that CMD has started */
 	const struct cu_watch *watch;
 	struct cu_lost *lost;

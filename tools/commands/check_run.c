@@ -70,6 +70,7 @@ static int open_pidfd(pid_t pid)
  * A process may live for a shorter time than a pause between two looks.  So a look follows at once
  * when a file appears in CULIMBO_DIR, as at a process's first export or open, and when a process
  * opens or closes the driver's library, as the dynamic linker does before and after it maps it.
+ * See also watch_library().
  */
 static void watch_directory(struct cu_watch *watch)
 {
@@ -86,6 +87,21 @@ static void watch_driver(struct cu_watch *watch, pid_t pid)
 
 	if (watch->events >= 0 && watch->drivers++ < DRIVERS && cu_proc_driver(pid, path, sizeof(path)))
 		inotify_add_watch(watch->events, path, IN_OPEN | IN_CLOSE_NOWRITE);
+}
+
+/*
+ * Each program that starts under the library opens it, so a look follows the start of one that may end at once.
+ * Where the kernel tells of the end of each process this is not needed.
+ */
+static void watch_library(struct cu_watch *watch)
+{
+	const char *preload = getenv("LD_PRELOAD");
+	char path[4200];
+
+	if (preload && watch->events >= 0 && !watch->ends) {
+		snprintf(path, sizeof(path), "%.*s", (int)strcspn(preload, ": "), preload);
+		inotify_add_watch(watch->events, path, IN_OPEN);
+	}
 }
 
 /* Returns true if there were events; they are over with that. */
@@ -354,6 +370,7 @@ int cu_check_run(const struct cu_command *command, const char *path, char **argv
 	if (watch) {
 		*watch = (struct cu_watch){ .events = inotify_init1(IN_CLOEXEC | IN_NONBLOCK), .ends = cu_ends_begin() };
 		watch_directory(watch);
+		watch_library(watch);
 		/* if this fails, we lose processes whose parent ends; everything else works */
 		prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	}

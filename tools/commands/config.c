@@ -34,6 +34,15 @@ struct option_row {
 	const struct cl_option_value *value;
 };
 
+/* Returns true if the value is a duration without a unit; 0 needs none. */
+static bool is_bare_duration(const struct option_row *option)
+{
+	const char *value = option->value->text;
+
+	return option->row->kind == cl_option_duration && strlen(value) < 32 && *value &&
+	       !value[strspn(value, "0123456789.")] && value[strspn(value, "0.")];
+}
+
 static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 {
 	static char text[128];
@@ -45,7 +54,9 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *data)
 		cu_cell_text(cell, row->name);
 		break;
 	case VALUE:
-		cu_cell_text(cell, option->value->text);
+		/* what has no unit is seconds, as the default's value says */
+		snprintf(text, sizeof(text), "%ss", option->value->text);
+		cu_cell_text(cell, is_bare_duration(option) ? text : option->value->text);
 		break;
 	case SOURCE:
 		cu_cell_text(cell, option->value->from_environment ? "environment" : "default");

@@ -40,6 +40,15 @@ static void pad(const struct cu_emit *to, const char *key)
 	(void)to;
 }
 
+/* Ends the line of @key with @text, which a terminal gets in lines of its width. */
+static void put_value(const struct cu_emit *to, const char *key, const char *text)
+{
+	size_t length = key ? strlen(key) : 0, at = key ? length < 15 ? 16 : length + 1 : 0;
+
+	at += 2 * (size_t)(to->depth > 0 ? to->depth - 1 : 0);
+	cu_put_line(stdout, at, key ? at : at + 2, text);
+}
+
 void cu_emit_open(struct cu_emit *to, const char *key, char bracket)
 {
 	if (to->json) {
@@ -87,7 +96,7 @@ void cu_emit_text(struct cu_emit *to, const char *key, const char *text)
 	} else {
 		if (key)
 			pad(to, key);
-		puts(clean ? clean : "?");
+		put_value(to, key, clean ? clean : "?");
 	}
 	free(clean);
 }

@@ -11,7 +11,7 @@
 
 #define CU_LIBDW(_) \
 	_(dwarf_diename) _(dwarf_getscopes) _(dwarf_haspc) _(dwarf_tag) _(dwfl_begin) _(dwfl_build_id_find_elf) \
-	_(dwfl_end) _(dwfl_lineinfo) _(dwfl_module_addrdie) _(dwfl_module_addrname) _(dwfl_module_build_id) \
+	_(dwfl_end) _(dwfl_line_comp_dir) _(dwfl_lineinfo) _(dwfl_module_addrdie) _(dwfl_module_addrname) _(dwfl_module_build_id) \
 	_(dwfl_module_getelf) _(dwfl_module_getsrc) _(dwfl_offline_section_address) _(dwfl_report_begin) \
 	_(dwfl_report_end) _(dwfl_report_offline) _(dwfl_standard_find_debuginfo)
 

@@ -307,7 +307,7 @@ static bool resolve_by_module(const struct cu_symbols *symbols, struct module *m
 		snprintf(symbol->function, sizeof(symbol->function), "%s", inlined);
 	file = line ? cu_libdw.dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
 	if (file) {
-		snprintf(symbol->file, sizeof(symbol->file), "%s", file);
+		cu_path_join(cu_libdw.dwfl_line_comp_dir(line), file, symbol->file, sizeof(symbol->file));
 		symbol->line = number > 0 ? (unsigned int)number : 0;
 	}
 	return name || file;

@@ -149,6 +149,38 @@ void cu_json_text(const char *text)
 	putchar_unlocked('"');
 }
 
+void cu_path_join(const char *folder, const char *path, char *to, size_t size)
+{
+	char whole[2 * PATH_MAX];
+	size_t n = 0;
+
+	if (path[0] == '/' || !folder || folder[0] != '/' ||
+	    (size_t)snprintf(whole, sizeof(whole), "%s/%s", folder, path) >= sizeof(whole)) {
+		snprintf(to, size, "%s", path);
+		return;
+	}
+	for (const char *at = whole, *next; *at; at = next) {
+		size_t length = strcspn(at, "/");
+
+		next = at + length + (at[length] == '/');
+		if (!length || (length == 1 && at[0] == '.'))
+			continue;
+		if (length == 2 && at[0] == '.' && at[1] == '.') {
+			while (n && to[--n] != '/')
+				;
+			continue;
+		}
+		if (n + length + 2 > size) {
+			snprintf(to, size, "%s", path);
+			return;
+		}
+		to[n++] = '/';
+		memcpy(to + n, at, length);
+		n += length;
+	}
+	to[n] = 0;
+}
+
 const char *cu_path_from_here(const char *path, char *to, size_t size)
 {
 	char here[PATH_MAX];
@@ -171,6 +203,12 @@ void cu_put_line(FILE *to, size_t at, size_t further, const char *text)
 	struct winsize size = { .ws_col = 0 };
 	size_t width = isatty(fileno(to)) && !ioctl(fileno(to), TIOCGWINSZ, &size) && size.ws_col > further + 20 ?
 			       size.ws_col : SIZE_MAX;
+
+	cu_put_within(to, width, at, further, text);
+}
+
+void cu_put_within(FILE *to, size_t width, size_t at, size_t further, const char *text)
+{
 	size_t gap = 0;
 
 	while (*text) {

@@ -35,7 +35,14 @@ size_t cu_width(const char *text);
  * width, broken between words; further ones begin in column @further.
  */
 void cu_put_line(FILE *to, size_t at, size_t further, const char *text);
+/* The same, in lines of @width columns, wherever it goes. */
+void cu_put_within(FILE *to, size_t width, size_t at, size_t further, const char *text);
 
+/*
+ * Writes @path, which is relative to @folder, to @to as an absolute one without "." and "..".  If @folder is NULL
+ * or not absolute, or has no room before @path, @path is written as it is.
+ */
+void cu_path_join(const char *folder, const char *path, char *to, size_t size);
 /* Returns @path relative to the current directory, in @to, if that is shorter; else @path. */
 const char *cu_path_from_here(const char *path, char *to, size_t size);
 

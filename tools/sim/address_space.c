@@ -171,9 +171,7 @@ void sim_region_free(struct sim_region *region)
 			pool_unpublish(region->segment);
 		if (region->base)
 			sim_unmap(region->base, region->pages * SIM_PAGE);
-		/* An importer keeps a pool's memory until it ends, whatever it frees (fact 31). */
-		if (region->kind != SIM_POOL_IMPORT)
-			pool_drop(region->segment);
+		pool_drop(region->segment);
 	}
 	if (region->base)
 		sim_address_give(region->base, region->pages);

@@ -335,7 +335,8 @@ static bool imported_block_at(struct sim_region *region, uint64_t address, struc
 {
 	const struct sim_import *import = import_at(region, address - region->base);
 
-	if (!import)
+	/* from its stream-ordered free on no call knows it, whatever its stream does (measured) */
+	if (!import || import->doomed)
 		return false;
 	block->base = region->base + import->offset;
 	block->size = import->size;

@@ -296,6 +296,7 @@ SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else {
 		sim_memory_trim(object, 0);
+		sim_mempool_let_go(object);
 		object->magic = 0;
 		for (unsigned int d = 0; d < SIM_DEVICES_MAX; d++)
 			if (device_pool[d] == object)

@@ -17,8 +17,10 @@
  *   next block gets the same pages that an importer has mapped (facts 11 and 13);
  * - an import maps the exporter's pages, once however often it is made; one free unmaps
  *   them (fact 15);
- * - pages that an importer ever mapped are held until it ends, so only the exporter's
- *   pool can use them again (fact 31).
+ * - pages of which a block was exported are held until the pool is destroyed and its last
+ *   descriptor closed, and pages that an importer ever mapped until its imported pool is
+ *   destroyed (measured).  Only the exporter's pool can use them again: once it has given
+ *   them back, by its threshold or a trim, nobody has them (fact 31).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -49,6 +51,35 @@ struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle)
 }
 
 /* ---- pools ---- */
+
+bool sim_mempool_keep(struct sim_memory_pool *pool, uint32_t segment)
+{
+	unsigned int n = pool->kept_segments;
+
+	if (!pool->magic) /* destroyed, with live blocks; our choice */
+		return true;
+	for (unsigned int i = 0; i < n; i++)
+		if (pool->kept[i] == segment)
+			return true;
+	if (!(n & (n - 1))) {
+		uint32_t *kept = realloc(pool->kept, (n ? 2 * n : 1) * sizeof(*kept));
+
+		if (!kept)
+			return false;
+		pool->kept = kept;
+	}
+	pool->kept[pool->kept_segments++] = segment;
+	pool_keep(segment, pool->imported ? 0 : pool->number);
+	return true;
+}
+
+void sim_mempool_let_go(struct sim_memory_pool *pool)
+{
+	while (pool->kept_segments)
+		pool_drop(pool->kept[--pool->kept_segments]);
+	free(pool->kept);
+	pool->kept = NULL;
+}
 
 SIM_CALL(cuMemPoolExportToShareableHandle, (void *shareable, CUmemoryPool handle,
 					    CUmemAllocationHandleType type, unsigned long long flags))
@@ -183,6 +214,8 @@ SIM_CALL(cuMemPoolExportPointer, (CUmemPoolPtrExportData *out, CUdeviceptr dptr)
 	    (block.region->kind != SIM_ASYNC && block.region->kind != SIM_ASYNC_CHUNK) ||
 	    !block.region->pool->exported || sim_memory_doomed(&block)) {
 		result = CUDA_ERROR_INVALID_VALUE;
+	} else if (!sim_mempool_keep(block.region->pool, block.region->segment)) {
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	} else {
 		data.client = pool_client();
 		data.pool = block.region->pool->number;
@@ -205,7 +238,7 @@ static CUresult map_pages(struct sim_memory_pool *pool,
 
 	if (!base)
 		return CUDA_ERROR_MAP_FAILED;
-	if (pool_map(segment, 0, data->bytes, (void *)(uintptr_t)base))
+	if (pool_map(segment, 0, data->bytes, (void *)(uintptr_t)base) || !sim_mempool_keep(pool, segment))
 		goto unmap;
 	*region = sim_region_new(sim_pool_owner(pool->device), SIM_POOL_IMPORT, base, pages, segment);
 	if (!*region)

@@ -9,7 +9,8 @@
  *
  * What must hold:
  * - A segment stays while a process holds it (each has one bit) or a descriptor of
- *   it (pool_export_fd) is open anywhere; then its slots come back.
+ *   it (pool_export_fd) is open anywhere; then its slots come back.  A segment of a pool
+ *   of which a block was exported (pool_keep) stays while a descriptor of the pool is open.
  * - A process counts as alive exactly as long as its address space: it maps "state"
  *   through an open file description that has a lock on the process's byte, and
  *   closes the descriptor.  So exit, exec and SIGKILL release the lock, a fork does
@@ -111,6 +112,7 @@ int pool_take(unsigned int device, size_t bytes, uint32_t *segment)
 	taken->client = state->process[sim_pool.me].client;
 	taken->base = 0;
 	taken->exported = 0;
+	taken->way = 0;
 	memset(taken->holders, 0, sizeof(taken->holders));
 	sim_pool_hold((uint32_t)first);
 	atomic_signal_fence(memory_order_seq_cst);
@@ -159,6 +161,15 @@ void pool_drop(uint32_t segment)
 	sim_pool_unlock();
 	if (fd >= 0)
 		close(fd);
+}
+
+void pool_keep(uint32_t segment, uint32_t number)
+{
+	sim_pool_lock();
+	sim_pool_hold(segment);
+	if (number)
+		sim_pool.state->slot[segment].exported = number;
+	sim_pool_unlock();
 }
 
 size_t pool_segment_bytes(uint32_t segment)
@@ -341,7 +352,9 @@ int pool_export_mempool(uint32_t number, unsigned int device)
 
 	if (fd < 0)
 		return -ENOENT;
-	if (write_name(fd, POOL_NAME_MEMPOOL,
+	/* the lock is the reference that keeps the memory of exported blocks; it ends with the last copy */
+	if (sim_pool_byte_lock(fd, F_RDLCK, sim_pool_mempool_byte(pool_client(), number)) &&
+	    write_name(fd, POOL_NAME_MEMPOOL,
 		       device | (uint64_t)number << 4 | (uint64_t)pool_client() << 29))
 		return fd;
 	close(fd);

@@ -57,6 +57,11 @@ bool sim_pool_byte_lock(int fd, short type, off_t start)
 	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
+off_t sim_pool_mempool_byte(uint32_t client, uint32_t number)
+{
+	return LOCK_MEMPOOL + ((off_t)client << 12 | (number & 4095));
+}
+
 bool sim_pool_bytes_locked(int fd, off_t start, off_t length)
 {
 	struct flock lock = {
@@ -198,10 +203,12 @@ void sim_pool_hold(uint32_t first)
 void sim_pool_maybe_give_back(uint32_t first, int fd)
 {
 	struct pool_slot *segment = &sim_pool.state->slot[first];
+	off_t byte = segment->way == POOL_BY_POINTER ? sim_pool_mempool_byte(segment->client, segment->exported) :
+						       LOCK_SEGMENT + first;
 
 	if (segment->state != SEGMENT_LIVE || sim_pool_held(segment))
 		return;
-	if (segment->exported && (fd < 0 || sim_pool_bytes_locked(fd, LOCK_SEGMENT + first, 1)))
+	if (segment->exported && (fd < 0 || sim_pool_bytes_locked(fd, byte, 1)))
 		return;
 	give_back(first);
 }

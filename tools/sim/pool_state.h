@@ -14,11 +14,12 @@
 #include "sim.h"
 
 #define POOL_MAGIC UINT64_C(0x6c6f6f706d697363)
-#define POOL_VERSION 2
+#define POOL_VERSION 3
 #define POOL_PROCESSES 1024
 #define HOLDER_WORDS (POOL_PROCESSES / 64)
 #define LOCK_PROCESS ((off_t)1 << 40) /* a byte for each process slot */
 #define LOCK_SEGMENT ((off_t)1 << 41) /* a byte for each segment that a descriptor names */
+#define LOCK_MEMPOOL ((off_t)1 << 50) /* a byte for each pool that a descriptor names: sim_pool_mempool_byte() */
 
 enum { SEGMENT_NONE, SEGMENT_TAKING, SEGMENT_LIVE, SEGMENT_GIVING };
 
@@ -39,7 +40,7 @@ struct pool_slot {
 	uint32_t client; /* the process that published it */
 	uint32_t serial;
 	uint64_t base; /* the address by which others may open it; 0: they may not */
-	uint32_t exported; /* a descriptor of it was made */
+	uint32_t exported; /* a descriptor of it was made; of a pool's segment: the number of the pool */
 	uint32_t way; /* enum pool_way, in which others may open it */
 	uint64_t holders[HOLDER_WORDS];
 };
@@ -83,6 +84,8 @@ struct sim_event_core *sim_pool_events(unsigned int process);
 /* ---- byte locks of the open file description of @fd ---- */
 
 bool sim_pool_byte_lock(int fd, short type, off_t start);
+/* A process with more than 4,096 pools has one byte for several, which keeps their memory longer. */
+off_t sim_pool_mempool_byte(uint32_t client, uint32_t number);
 /*
  * Returns true if a description other than @fd's has a lock in the range, or if that is not
  * known.

@@ -109,6 +109,11 @@ void pool_publish(uint32_t segment, uint64_t base, enum pool_way way);
 void pool_unpublish(uint32_t segment);
 /* Drops this process's hold on the segment; the last process to do so gives it back. */
 void pool_drop(uint32_t segment);
+/*
+ * Adds a hold.  With @number it is a block's of this process's pool of that number that was exported:
+ * the segment also stays while a descriptor of the pool is open.
+ */
+void pool_keep(uint32_t segment, uint32_t number);
 size_t pool_segment_bytes(uint32_t segment);
 /* @device has the number for all processes. */
 unsigned int pool_segment_device(uint32_t segment);
@@ -294,6 +299,8 @@ struct sim_memory_pool {
 	bool on_host;	/* a pool on the host; here its memory is the device's all the same */
 	size_t most;	/* bytes that it may have; 0: no limit */
 	size_t reserved; /* bytes of the device that it has, for blocks and cached */
+	uint32_t *kept; /* segments that it holds until it is destroyed, because a block was exported or imported */
+	unsigned int kept_segments;
 	uint64_t attribute[SIM_MEMPOOL_ATTRIBUTES];
 };
 
@@ -377,6 +384,12 @@ void sim_memory_waited(void);
 void sim_memory_wait_frees(struct sim_context *context);
 void sim_memory_free_context(struct sim_context *context);
 uint64_t sim_next_id(void);
+/*
+ * A pool holds all memory of which it has exported or imported a block until it is destroyed
+ * (measured).  The first returns false without memory; the second is for the destroy.
+ */
+bool sim_mempool_keep(struct sim_memory_pool *pool, uint32_t segment);
+void sim_mempool_let_go(struct sim_memory_pool *pool);
 /* Returns the pool of a valid handle, or NULL. */
 struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle);
 /* Returns true unless @region is of a pool of another device that @device may not access (mempool_share.c). */

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/common/text.h"
 #include "tools/top/draw.h"
 #include "tools/top/pane.h"
 /* included last: its names are common words */
@@ -21,8 +22,9 @@ enum { DEEP = 16, MOST = 1 << 22 /* bytes of output */ };
 
 struct pane {
 	char what[16], whom[40];
-	char *text, **line; /* line: pointers into text */
+	char *text, *folded, **line; /* line: pointers into folded */
 	size_t lines, at, first;
+	int columns; /* so many has the screen that it is folded for */
 };
 
 static struct pane panes[DEEP];
@@ -94,6 +96,7 @@ static char *output_of(const char *what, const char *whom)
 static void drop(struct pane *pane)
 {
 	free(pane->text);
+	free(pane->folded);
 	free(pane->line);
 	*pane = (struct pane){ .text = NULL };
 }
@@ -144,18 +147,50 @@ static bool leads_on(const struct pane *pane, size_t line, char *whom, size_t si
 	return line < pane->lines && leads_to(pane->line[line], whom, size) && strcmp(whom, pane->whom) != 0;
 }
 
+/*
+ * Folds the lines of the text that are wider than the screen; a value goes on in its own column.  Returns false
+ * if there is no memory.
+ */
+static bool fold(struct pane *pane)
+{
+	size_t size = 0, width = COLS > 20 ? (size_t)COLS : 20;
+	FILE *to;
+
+	free(pane->folded);
+	pane->folded = NULL;
+	pane->columns = COLS;
+	to = open_memstream(&pane->folded, &size);
+	if (!to)
+		return false;
+	for (const char *line = pane->text, *next; *line; line = next) {
+		size_t n = strcspn(line, "\n"), indent = strspn(line, " "), further = indent + 16;
+		char *copy = strndup(line, n);
+
+		next = line + n + (line[n] == '\n');
+		if (n <= further || line[further - 1] != ' ' || line[further] == ' ' || further + 20 > width)
+			further = indent + 2 < width ? indent + 2 : 0;
+		cu_put_within(to, width, 0, further, copy ? copy : "");
+		free(copy);
+	}
+	return !fclose(to) && pane->folded;
+}
+
 static void fill(struct pane *pane)
 {
 	char whom[40], *next;
 	size_t at = 0;
 
-	pane->lines = 0;
-	for (const char *c = pane->text; *c; c++)
+	free(pane->line);
+	pane->line = NULL;
+	pane->lines = pane->first = 0;
+	if (!fold(pane))
+		return;
+	for (const char *c = pane->folded; *c; c++)
 		pane->lines += *c == '\n' || !c[1];
 	pane->line = calloc(pane->lines + 1, sizeof(*pane->line));
 	if (!pane->line)
 		pane->lines = 0;
-	for (char *line = pane->text; at < pane->lines; line = next) {
+	for (char *line = pane->folded; at < pane->lines; line = next) {
 		next = line + strcspn(line, "\n");
 		if (*next)
 			*next++ = 0;
@@ -211,6 +246,8 @@ void cu_pane_draw(void)
 	size_t visible = LINES > 2 ? (size_t)LINES - 2 : 1;
 	char head[80], whom[40];
 
+	if (pane->columns != COLS)
+		fill(pane);
 	if (pane->at < pane->first)
 		pane->first = pane->at;
 	if (pane->at >= pane->first + visible)

@@ -143,7 +143,7 @@ void cu_put_mark(FILE *out, const struct cu_trace_mark *m)
 			e->file_id, e->record, e->generation);
 		break;
 	case CL_TRACE_RECLAIMED:
-		fprintf(out, "process %" PRIu32 " died holding %s 0x%" PRIx64 " of %s", e->pid,
+		fprintf(out, "process %" PRIu32 " ended holding %s 0x%" PRIx64 " of %s", e->pid,
 			cu_kind_name(e->kind), e->key, size);
 		break;
 	default:

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What it takes until another process can use virtual memory:
+ *
+ *   hand_over own N ROUNDS     the program's own way: descriptors by SCM_RIGHTS, import, map, access
+ *   hand_over handle N ROUNDS  a legacy handle and its open (under culimbo with CULIMBO_SHARE=all)
+ *   hand_over alone ROUNDS     allocations and frees of a process that shares nothing
+ *
+ * N allocations of 2 MiB lie side by side in one reservation.  In each round the exporter makes new
+ * ones, the importer asks, and its time counts from there until all can be used.  Then it reads one
+ * word of each.  Prints lines "NAME ns VALUE...", a value for each round.  hand_over.py compares them.
+ *
+ * Rule: The importer is forked before either process calls CUDA.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/e2e/cuda_door.h"
+
+#define PIECE ((size_t)2 << 20)
+#define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+enum { AT_ONCE = 64, MOST = 4096, AGAIN = 1000 };
+
+#define MUST(condition)                                                                  \
+	do {                                                                             \
+		if (!(condition)) {                                                      \
+			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, strerror(errno)); \
+			_exit(1);                                                        \
+		}                                                                        \
+	} while (0)
+#define CUDA(call)                                                                       \
+	do {                                                                             \
+		CUresult result_ = (call);                                               \
+		if (result_) {                                                           \
+			fprintf(stderr, "%s:%d: %s gives %d\n", __FILE__, __LINE__, #call, (int)result_); \
+			_exit(1);                                                        \
+		}                                                                        \
+	} while (0)
+
+static unsigned int n, rounds;
+static bool own;
+static CUresult(CUDAAPI *import_descriptor)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
+
+/* What the exporter tells of its new allocations. */
+struct offer {
+	uint32_t value; /* the first word of the first allocation; the next has one more */
+	CUipcMemHandle handle;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void start_cuda(void)
+{
+	const char *why = cuda_door_open();
+	void *libcuda = dlopen("libcuda.so.1", RTLD_NOW);
+	CUcontext context;
+
+	if (why) {
+		fprintf(stderr, "%s\n", why);
+		_exit(77);
+	}
+	MUST(libcuda);
+	*(void **)&import_descriptor = dlsym(libcuda, "cuMemImportFromShareableHandle");
+	MUST(import_descriptor);
+	CUDA(cu.cuInit(0));
+	CUDA(cu.cuDevicePrimaryCtxRetain(&context, 0));
+	CUDA(cu.cuCtxSetCurrent(context));
+}
+
+static void let_in(CUdeviceptr at, size_t bytes)
+{
+	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+
+	CUDA(cu.cuMemSetAccess(at, bytes, &access, 1));
+}
+
+/* ------------------------------------------------------------------ descriptors */
+static void send_some(int socket, const int *fd, unsigned int count)
+{
+	union {
+		char bytes[CMSG_SPACE(AT_ONCE * sizeof(int))];
+		struct cmsghdr align;
+	} control = { { 0 } };
+	char byte = 0;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+				  .msg_controllen = CMSG_SPACE(count * sizeof(int)) };
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(head), fd, count * sizeof(int));
+	MUST(sendmsg(socket, &message, 0) == 1);
+}
+
+static void receive_some(int socket, int *fd, unsigned int count)
+{
+	union {
+		char bytes[CMSG_SPACE(AT_ONCE * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	char byte;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+				  .msg_controllen = sizeof(control.bytes) };
+	struct cmsghdr *head;
+
+	MUST(recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1);
+	head = CMSG_FIRSTHDR(&message);
+	MUST(head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(count * sizeof(int)));
+	memcpy(fd, CMSG_DATA(head), count * sizeof(int));
+}
+
+static unsigned int next_count(unsigned int from)
+{
+	return n - from < AT_ONCE ? n - from : AT_ONCE;
+}
+
+/* ------------------------------------------------------------------ the exporter */
+static CUmemGenericAllocationHandle made[MOST];
+
+static CUdeviceptr make(uint32_t value)
+{
+	CUmemAllocationProp properties = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					   .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+					   .requestedHandleTypes = own ? POSIX_FD : CU_MEM_HANDLE_TYPE_NONE };
+	CUdeviceptr at;
+
+	CUDA(cu.cuMemAddressReserve(&at, n * PIECE, 0, 0, 0));
+	for (unsigned int i = 0; i < n; i++) {
+		CUDA(cu.cuMemCreate(&made[i], PIECE, &properties, 0));
+		CUDA(cu.cuMemMap(at + i * PIECE, PIECE, 0, made[i], 0));
+	}
+	let_in(at, n * PIECE);
+	for (unsigned int i = 0; i < n; i++)
+		CUDA(cu.cuMemsetD8_v2(at + i * PIECE, (unsigned char)(value + i), 4));
+	CUDA(cu.cuCtxSynchronize());
+	return at;
+}
+
+static void unmake(CUdeviceptr at)
+{
+	CUDA(cu.cuMemUnmap(at, n * PIECE));
+	for (unsigned int i = 0; i < n; i++)
+		CUDA(cu.cuMemRelease(made[i]));
+	CUDA(cu.cuMemAddressFree(at, n * PIECE));
+}
+
+static void hand_over(int socket)
+{
+	for (unsigned int i = 0; i < n; i += AT_ONCE) {
+		unsigned int count = next_count(i);
+		int fd[AT_ONCE];
+
+		for (unsigned int k = 0; k < count; k++)
+			CUDA(cu.cuMemExportToShareableHandle(&fd[k], made[i + k], POSIX_FD, 0));
+		send_some(socket, fd, count);
+		for (unsigned int k = 0; k < count; k++)
+			close(fd[k]);
+	}
+}
+
+static void play_exporter(int socket)
+{
+	uint64_t first = 0, again = 0;
+	char byte;
+
+	start_cuda();
+	for (unsigned int round = 0; round < rounds; round++) {
+		struct offer offer = { .value = round + 1 };
+		CUdeviceptr at = make(offer.value);
+
+		if (!own) {
+			uint64_t start = now_ns();
+
+			CUDA(cu.cuIpcGetMemHandle(&offer.handle, at));
+			first = now_ns() - start;
+			start = now_ns();
+			for (int i = 0; i < AGAIN; i++)
+				CUDA(cu.cuIpcGetMemHandle(&offer.handle, at));
+			again = (now_ns() - start) / AGAIN;
+		}
+		MUST(send(socket, &offer, sizeof(offer), 0) == sizeof(offer));
+		if (own) {
+			MUST(recv(socket, &byte, 1, 0) == 1);
+			hand_over(socket);
+		}
+		MUST(recv(socket, &byte, 1, 0) == 1);
+		unmake(at);
+	}
+	if (!own)
+		printf("get-first ns %llu\nget-again ns %llu\n", (unsigned long long)first, (unsigned long long)again);
+}
+
+/* ------------------------------------------------------------------ the importer */
+static CUdeviceptr take(int socket)
+{
+	CUdeviceptr at;
+
+	MUST(send(socket, "", 1, 0) == 1);
+	CUDA(cu.cuMemAddressReserve(&at, n * PIECE, 0, 0, 0));
+	for (unsigned int i = 0; i < n; i += AT_ONCE) {
+		unsigned int count = next_count(i);
+		int fd[AT_ONCE];
+
+		receive_some(socket, fd, count);
+		for (unsigned int k = 0; k < count; k++) {
+			CUmemGenericAllocationHandle piece;
+
+			CUDA(import_descriptor(&piece, (void *)(intptr_t)fd[k], POSIX_FD));
+			CUDA(cu.cuMemMap(at + (i + k) * PIECE, PIECE, 0, piece, 0));
+			CUDA(cu.cuMemRelease(piece));
+			close(fd[k]);
+		}
+	}
+	let_in(at, n * PIECE);
+	return at;
+}
+
+static void check(CUdeviceptr at, uint32_t value)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		uint32_t word = 0, right = 0x01010101u * (unsigned char)(value + i);
+
+		CUDA(cu.cuMemcpyDtoH_v2(&word, at + i * PIECE, sizeof(word)));
+		if (word == right)
+			continue;
+		fprintf(stderr, "allocation %u of %u has %x, not %x\n", i, n, word, right);
+		_exit(1);
+	}
+}
+
+static void play_importer(int socket)
+{
+	uint64_t *took = calloc(rounds, sizeof(*took));
+
+	MUST(took);
+	start_cuda();
+	for (unsigned int round = 0; round < rounds; round++) {
+		struct offer offer;
+		CUdeviceptr at;
+		uint64_t start;
+
+		MUST(recv(socket, &offer, sizeof(offer), 0) == sizeof(offer));
+		start = now_ns();
+		if (own)
+			at = take(socket);
+		else
+			CUDA(cu.cuIpcOpenMemHandle_v2(&at, offer.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+		took[round] = now_ns() - start;
+		check(at, offer.value);
+		if (own) {
+			CUDA(cu.cuMemUnmap(at, n * PIECE));
+			CUDA(cu.cuMemAddressFree(at, n * PIECE));
+		} else {
+			CUDA(cu.cuIpcCloseMemHandle(at));
+		}
+		MUST(send(socket, "", 1, 0) == 1);
+	}
+	printf("open ns");
+	for (unsigned int round = 0; round < rounds; round++)
+		printf(" %llu", (unsigned long long)took[round]);
+	printf("\n");
+}
+
+/* ------------------------------------------------------------- who shares nothing */
+static void pair_virtual(void)
+{
+	unmake(make(1));
+}
+
+static void pair(void)
+{
+	CUdeviceptr at;
+
+	CUDA(cu.cuMemAlloc_v2(&at, 4096));
+	CUDA(cu.cuMemFree_v2(at));
+}
+
+static void pair_async(void)
+{
+	CUdeviceptr at;
+
+	CUDA(cu.cuMemAllocAsync(&at, 4096, NULL));
+	CUDA(cu.cuMemFreeAsync(at, NULL));
+}
+
+static void play_alone(void)
+{
+	static const struct {
+		const char *name;
+		void (*op)(void);
+		unsigned int times; /* in a round */
+	} ops[] = { { "virtual", pair_virtual, 10 }, { "plain", pair, 500 }, { "async", pair_async, 500 } };
+
+	start_cuda();
+	n = 1;
+	pair_async(); /* the pool has its memory then */
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		printf("%s ns", ops[i].name);
+		for (unsigned int round = 0; round < rounds; round++) {
+			uint64_t start = now_ns();
+
+			for (unsigned int k = 0; k < ops[i].times; k++)
+				ops[i].op();
+			CUDA(cu.cuCtxSynchronize());
+			printf(" %llu", (unsigned long long)((now_ns() - start) / ops[i].times));
+		}
+		printf("\n");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int pair_of[2], status = 0;
+	pid_t importer;
+
+	if (argc == 3 && !strcmp(argv[1], "alone")) {
+		rounds = (unsigned int)atoi(argv[2]);
+		play_alone();
+		return 0;
+	}
+	own = argc == 4 && !strcmp(argv[1], "own");
+	n = argc == 4 ? (unsigned int)atoi(argv[2]) : 0;
+	rounds = argc == 4 ? (unsigned int)atoi(argv[3]) : 0;
+	if (!n || n > MOST || !rounds || (!own && strcmp(argv[1], "handle"))) {
+		fprintf(stderr, "usage: hand_over own|handle N ROUNDS, or hand_over alone ROUNDS\n");
+		return 2;
+	}
+	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair_of) == 0);
+	importer = fork();
+	MUST(importer >= 0);
+	if (!importer) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(pair_of[0]);
+		play_importer(pair_of[1]);
+		exit(0);
+	}
+	close(pair_of[1]);
+	play_exporter(pair_of[0]);
+	fflush(stdout);
+	MUST(waitpid(importer, &status, 0) == importer);
+	return status ? 1 : 0;
+}

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual memory by legacy handles (CULIMBO_SHARE=all): how long until another process can use it.
+
+    hand_over.py [--gpu] [--rounds N] [--seconds S] BUILD_DIR
+    hand_over.py --check BUILD_DIR
+
+hand_over.c does it in two ways: bare by descriptors, as a program does that was written for it, and
+under culimbo by a handle.  They take turns, in new processes each time; in each other round the
+second comes first.  Prints a table and a line of TAP for each limit:
+
+  - an open of one allocation takes at most 1.3 times the program's own way, and so do 100 and 1,000
+  - from 100 to 1,000 the time of each allocation grows at most 1.3 times as much as in the program's own way
+  - a handle again takes at most 2 us
+  - the allocations and frees of a process that shares nothing take at most 1 % more with the option on
+
+A limit is broken if the ratio's interval (the median of the rounds lies in it with 95 %) lies beyond.
+Where it reaches to both sides the line says "not sure".  --check judges no times: for `make check`.
+Without --gpu the driver is the simulated one, whose times say little.
+"""
+import argparse
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SIZES = (1, 100, 1000)
+
+
+def interval(values):
+    """Where the median lies with 95 %, by the ranks of the values."""
+    values = sorted(values)
+    n = len(values)
+    tail, rank = 0.0, 0
+    while rank < n // 2:
+        tail += math.comb(n, rank) / 2 ** n
+        if tail > 0.025:
+            break
+        rank += 1
+    if not rank:
+        return values[0], values[-1]
+    return values[rank - 1], values[n - rank]
+
+
+class Bench:
+    def __init__(self, args, folder):
+        self.build = pathlib.Path(args.build).resolve()
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith('CULIMBO_') and k != 'LD_PRELOAD'}
+        self.env['CULIMBO_DIR'] = str(folder / 'limbo')
+        if not args.gpu:
+            self.env['LD_LIBRARY_PATH'] = str(self.build / 'tools/sim/.libs')
+            self.env['CULIMBO_SIM_DIR'] = str(folder / 'sim')
+            self.env['CULIMBO_SIM_MEMORY'] = '8GiB'
+
+    def run(self, preload, *arguments):
+        env = dict(self.env)
+        if preload:
+            env |= {'LD_PRELOAD': str(self.build / '.libs/libculimbo.so'), 'CULIMBO_SHARE': 'all'}
+        done = subprocess.run([self.build / 'tests/bench/hand_over', *map(str, arguments)], env=env, text=True,
+                              capture_output=True, timeout=120, check=False)
+        if done.returncode == 77:
+            print(f'1..0 # SKIP {done.stderr.strip()}')
+            sys.exit(77)
+        if done.returncode or done.stderr:
+            raise RuntimeError(f'hand_over {arguments}: {done.returncode}: {done.stderr.strip()}')
+        return {name: [int(v) for v in values.split()]
+                for name, values in (line.split(' ns ', 1) for line in done.stdout.splitlines())}
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split('\n\n')[1].strip())
+    parser.add_argument('--gpu', action='store_true')
+    parser.add_argument('--check', action='store_true')
+    parser.add_argument('--rounds', type=int, default=15)
+    parser.add_argument('--seconds', type=float, default=100, help='no round starts that would end later')
+    parser.add_argument('build')
+    args = parser.parse_args()
+    rounds = 1 if args.check else args.rounds
+    lines = []
+
+    def judge(ratios, limit, what):
+        low, high = interval(ratios)
+        sure = '' if high <= limit or low > limit else ', not sure'
+        lines.append((low <= limit, f'{what}: {statistics.median(ratios):.3f} ({low:.3f} to {high:.3f}{sure}), limit {limit}'))
+
+    times, again, alone = {}, [], {}
+    began, longest, done = time.monotonic(), 0.0, 0
+    with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as folder:
+        bench = Bench(args, pathlib.Path(folder))
+        for number in range(rounds):
+            started = time.monotonic()
+            if number and started + longest - began > args.seconds:
+                break
+            for ours in ((False, True), (True, False))[number % 2]:
+                for n in SIZES:
+                    many = 1 if args.check or n == 1000 else 3 if n == 100 else 20
+                    said = bench.run(ours, 'handle' if ours else 'own', n, many)
+                    # the first open of a process also finds its exporter
+                    opens = said['open'] if many == 1 else said['open'][1:]
+                    times.setdefault((n, ours), []).append(statistics.median(opens))
+                    # one allocation: the simulated driver searches all others before it refuses
+                    again += said.get('get-again', []) if n == 1 else []
+                for name, values in bench.run(ours, 'alone', 1 if args.check else 7).items():
+                    alone.setdefault((name, ours), []).append(statistics.median(values))
+            longest = max(longest, time.monotonic() - started)
+            done += 1
+
+    if args.check:
+        print('ok 1 - 1, 100 and 1,000 allocations side by side come over in both ways, each with its own bytes\n1..1')
+        return 0
+    print(f'# {done} rounds, {time.monotonic() - began:.0f} s; medians, us')
+    print('# allocations  own way  each  by a handle  each')
+    for n in SIZES:
+        own, ours = (statistics.median(times[n, o]) / 1000 for o in (False, True))
+        print(f'# {n:11,} {own:8.0f} {own / n:5.0f} {ours:12.0f} {ours / n:5.0f}')
+        judge([b / a for a, b in zip(times[n, False], times[n, True])], 1.3,
+              f'{n:,} allocation{"s" if n > 1 else ""} by a handle, to the program\'s own way')
+    grows = {o: [a / b / 10 for a, b in zip(times[1000, o], times[100, o])] for o in (False, True)}
+    print(f'# each of 1,000 to each of 100: own way {statistics.median(grows[False]):.2f}, '
+          f'by a handle {statistics.median(grows[True]):.2f}')
+    judge([b / a for a, b in zip(grows[False], grows[True])], 1.3,
+          "each of 1,000 to each of 100 by a handle, to the same in the program's own way")
+    lines.append((statistics.median(again) <= 2000, f'a handle again: {statistics.median(again) / 1000:.2f} us, limit 2'))
+    for name in ('virtual', 'plain', 'async'):
+        a, b = alone[name, False], alone[name, True]
+        print(f'# allocation and free, {name}: bare {statistics.median(a) / 1000:.2f} us, with the option '
+              f'{statistics.median(b) / 1000:.2f}')
+        judge([y / x for x, y in zip(a, b)], 1.01, f'allocation and free, {name}, a process that shares nothing')
+    for number, (good, text) in enumerate(lines, 1):
+        print(f'{"ok" if good else "not ok"} {number} - {text}')
+    print(f'1..{len(lines)}')
+    return 0 if all(good for good, _ in lines) else 1
+
+
+sys.exit(main())
