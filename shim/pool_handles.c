@@ -163,7 +163,7 @@ static CUresult open_own(const struct cl_pool_named *named, CUdeviceptr *dptr)
 	/* in the form of a handle, without a stamp */
 	memset(form.data + CL_POOL_DRIVERS, 0, sizeof form.data - CL_POOL_DRIVERS);
 	err = cl_pool_handle_own_open(&cl_exporter, named->stamp, form.zeros, dptr);
-	return !err ? CUDA_SUCCESS : err == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : cl_open_refuse(&resolved, CL_POOL);
+	return !err ? CUDA_SUCCESS : err == -ENOMEM ? cl_virtual_say(resolved.pid, err) : cl_open_refuse(&resolved, CL_POOL);
 }
 
 static void destroy_unused(CUmemoryPool pool)
@@ -181,7 +181,7 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 	CUresult result;
 
 	if (!open)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return cl_virtual_say(named->handle.pid, -ENOMEM);
 	/* the driver would import it, and CUDA opens no handle of a process that has ended */
 	if (cl_gc_judge(&named->peer->region) == CL_DEAD) {
 		cl_pool_open_discard(open);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/base/table.h"
 #include "shim/driver/visit.h"
@@ -72,6 +73,12 @@ bool cl_async_is_on(void)
 	return cl_virtual_is_on() && driver_can() && !cl_virtual_is_slow_driver();
 }
 
+void cl_async_say_no_memory(void)
+{
+	cl_log_once(CL_LOG_ERROR, "no memory to note a memory pool: what it allocates cannot be shared by handles. The process "
+				  "is out of host memory, not of the GPU's");
+}
+
 /* ------------------------------------------------------------------- the stand-ins */
 static void add(struct cl_async_pool *pool, CUmemoryPool handle)
 {
@@ -94,6 +101,8 @@ static void make_stand_in(CUdevice device)
 		return;
 	defaults[device] = real;
 	pool = calloc(1, sizeof *pool);
+	if (!pool)
+		cl_async_say_no_memory();
 	/* a device without pools, or without such, keeps what it has */
 	if (!pool || cl_driver.cuMemPoolCreate(&ours, &props) != CUDA_SUCCESS) {
 		free(pool);
@@ -213,9 +222,13 @@ CUresult cl_async_pool_create(CUmemoryPool *handle, const CUmemPoolProps *props)
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	struct cl_async_pool *pool;
 
-	pool = can_be_shared(props) && cl_async_is_on() ? calloc(1, sizeof *pool) : NULL;
-	if (!pool)
+	if (!can_be_shared(props) || !cl_async_is_on())
 		return cl_driver.cuMemPoolCreate(handle, props);
+	pool = calloc(1, sizeof *pool);
+	if (!pool) {
+		cl_async_say_no_memory();
+		return cl_driver.cuMemPoolCreate(handle, props);
+	}
 	/* what is added is kept from the program by asking the default pool instead */
 	cl_async_need();
 	pool->device = props->location.id;

@@ -84,6 +84,9 @@ bool cl_async_is_shareable(CUmemoryPool pool);
 /* Makes a descriptor of the pool @handle, that lives.  Returns it, or -errno. */
 int cl_async_descriptor(uint64_t handle);
 
+/* Says, once, that there was no memory for what is known of a pool: so nothing of it is shared. */
+void cl_async_say_no_memory(void);
+
 void cl_async_forget(void); /* in a forked child */
 
 #endif

@@ -107,6 +107,7 @@ static uint32_t share_first(struct cl_exporter *ex, CUdeviceptr base, struct cl_
 	struct cl_block *block;
 	struct cl_stamp stamp;
 	uint64_t number = pool ? cl_async_hand_out(pool) : 0;
+	bool ours, known;
 
 	if (!number)
 		return CL_NO_RECORD;
@@ -122,11 +123,15 @@ static uint32_t share_first(struct cl_exporter *ex, CUdeviceptr base, struct cl_
 		return CL_NO_RECORD;
 	cl_lock(&cl_exports_lock);
 	block = cl_block_of_record(&ex->blocks, stamp.record);
-	if (block && block->kind == CL_POOL && block->link.key == base && block->pool)
+	ours = block && block->kind == CL_POOL && block->link.key == base;
+	known = ours && block->pool;
+	if (known)
 		block->pool->number = number;
-	else /* freed meanwhile; or nobody knows its pool, which so can't be handed over */
+	else /* freed meanwhile; or its pool is not known, and so can't be handed over */
 		stamp.record = CL_NO_RECORD;
 	cl_unlock(&cl_exports_lock);
+	if (ours && !known)
+		cl_async_say_no_memory();
 	return stamp.record;
 }
 

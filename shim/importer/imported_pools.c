@@ -222,7 +222,7 @@ static CUresult get(const struct cl_pool_named *named, CUdevice device, struct c
 		return CUDA_SUCCESS;
 	fresh = calloc(1, sizeof *fresh);
 	if (!fresh)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return cl_virtual_say(named->handle.pid, -ENOMEM);
 	result = import(named, &fresh->handle);
 	if (result != CUDA_SUCCESS) {
 		free(fresh);

@@ -166,7 +166,7 @@ static void let_go(struct getting *get)
 }
 
 /* ----------------------------------------------------------------------- errors */
-static CUresult say(uint32_t pid, int err)
+CUresult cl_virtual_say(uint32_t pid, int err)
 {
 	cl_log_once(CL_LOG_WARN,
 		    "memory of process %u cannot be opened by its handle: %s (error %d)", pid,
@@ -345,9 +345,9 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	}
 	cl_stay_end(&stay);
 	if (err && result == CUDA_SUCCESS)
-		result = has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved->pid, err);
+		result = has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		result = say(resolved->pid, -ENOMEM);
+		result = cl_virtual_say(resolved->pid, -ENOMEM);
 	else if (result == CUDA_ERROR_INVALID_VALUE) /* nothing is mapped at that offset any more */
 		result = CUDA_ERROR_INVALID_HANDLE;
 	return result;
@@ -365,7 +365,7 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 		nanosleep(&pause, NULL);
 	if (err >= 0 || err == -EIO)
 		return CUDA_SUCCESS;
-	return has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : say(pid, err);
+	return has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(pid, err);
 }
 
 /* ------------------------------------------------------------------------ closes */

@@ -46,6 +46,8 @@ struct cl_asking;
  * its exporter is dead; or another error, which is logged once.
  */
 CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid);
+/* Logs, once, that memory of process @pid can't be opened because of @err, -errno.  Returns what the program gets. */
+CUresult cl_virtual_say(uint32_t pid, int err);
 /* Returns a bit for each device that has peer access to @device, from 0 to CL_MIRROR_DEVICES. */
 uint64_t cl_virtual_peers(CUdevice device);
 /* Waits as the driver's close of a legacy handle does, in the current context. */

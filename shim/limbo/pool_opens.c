@@ -118,10 +118,13 @@ static CUresult close_one(struct cl_exporter *ex, struct cl_pool_open *open, CUm
 {
 	CUresult result = CUDA_SUCCESS;
 
-	/* if it is not imported any more, the driver has unmapped it past us */
-	if (!cl_pool_import_free(ex, open->link.key, &result, wake))
-		result = CUDA_ERROR_INVALID_VALUE;
-	*unused = end_close(open, result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE);
+	if (!cl_pool_import_free(ex, open->link.key, &result, wake)) {
+		/* there was no memory to note the import; or the driver has unmapped it past us */
+		result = cl_driver.cuMemFree_v2(open->link.key);
+		if (result == CUDA_ERROR_INVALID_VALUE)
+			result = CUDA_SUCCESS;
+	}
+	*unused = end_close(open, result == CUDA_SUCCESS);
 	return result;
 }
 
