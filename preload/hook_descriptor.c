@@ -48,8 +48,12 @@ CUresult CUDAAPI cl_hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 CUresult CUDAAPI cl_hook_cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,
 							  CUmemAllocationHandleType type, unsigned long long flags)
 {
-	CUresult result = cl_driver.cuMemPoolExportToShareableHandle(shareable, pool, type, flags);
+	CUresult result;
 
+	/* the driver refuses that of a pool which the program has not made exportable */
+	if (cl_shares_all())
+		pool = cl_async_to_export(pool);
+	result = cl_driver.cuMemPoolExportToShareableHandle(shareable, pool, type, flags);
 	if (result == CUDA_SUCCESS) {
 		cl_sharer_remember_counted();
 		cl_descriptor_note(by(CL_CALL_POOL_EXPORT, type), 0);

@@ -2,6 +2,7 @@
 /* Hooks for shared memory.  An export or import makes the process one that shares. */
 #include "preload/hook_table.h"
 #include "preload/sharer.h"
+#include "shim/base/options.h"
 #include "shim/shim.h"
 
 CUresult CUDAAPI cl_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
@@ -34,6 +35,9 @@ CUresult CUDAAPI cl_hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 CUresult CUDAAPI cl_hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
 	cl_sharer_remember();
+	/* the driver does not know it */
+	if (cl_shares_all() && cl_async_hides(dptr))
+		dptr = CL_NO_MEMORY;
 	return cl_pool_pointer_export(data, dptr);
 }
 
@@ -46,6 +50,8 @@ CUresult CUDAAPI cl_hook_cuMemPoolImportPointer(CUdeviceptr *dptr, CUmemoryPool 
 
 CUresult CUDAAPI cl_hook_cuMemPoolDestroy(CUmemoryPool pool)
 {
+	if (cl_shares_all())
+		return cl_async_destroy(pool);
 	if (!cl_sharing())
 		return cl_driver.cuMemPoolDestroy(pool);
 	return cl_pool_destroy(pool);

@@ -124,27 +124,31 @@ CUresult CUDAAPI cl_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsi
 CUresult CUDAAPI cl_hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
 	return TRACED(dptr, bytes, of_stream(bytes, stream),
-		      cl_driver.cuMemAllocAsync(dptr, bytes, stream));
+		      cl_shares_all() ? cl_async_alloc(dptr, bytes, stream, false) :
+					cl_driver.cuMemAllocAsync(dptr, bytes, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
 	return TRACED(dptr, bytes, of_stream(bytes, stream),
-		      cl_driver.cuMemAllocAsync_ptsz(dptr, bytes, stream));
+		      cl_shares_all() ? cl_async_alloc(dptr, bytes, stream, true) :
+					cl_driver.cuMemAllocAsync_ptsz(dptr, bytes, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes,
 						 CUmemoryPool pool, CUstream stream)
 {
 	return TRACED(dptr, bytes, OF_A_POOL(bytes),
-		      cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream));
+		      cl_shares_all() ? cl_async_alloc_from(dptr, bytes, pool, stream, false) :
+					cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes,
 						      CUmemoryPool pool, CUstream stream)
 {
 	return TRACED(dptr, bytes, OF_A_POOL(bytes),
-		      cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream));
+		      cl_shares_all() ? cl_async_alloc_from(dptr, bytes, pool, stream, true) :
+					cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream));
 }
 
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,

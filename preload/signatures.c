@@ -48,6 +48,10 @@ typedef CUresult(CUDAAPI *PFN_cuGreenCtxDestroy_v12040)(CUgreenCtx);
 typedef CUresult(CUDAAPI *PFN_cuCtxCreate_v12050)(CUcontext *, CUctxCreateParams *, unsigned int,
 						  CUdevice);
 #endif
+#if CUDA_VERSION < 13000
+typedef CUresult(CUDAAPI *PFN_cuMemGetDefaultMemPool_v13000)(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
+typedef CUresult(CUDAAPI *PFN_cuMemGetMemPool_v13000)(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
+#endif
 
 #define X(symbol, base, since, flags, type, params, args)                                 \
 	_Static_assert(__builtin_types_compatible_p(CUresult(CUDAAPI *) params, type), \

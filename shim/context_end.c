@@ -10,6 +10,7 @@
 #include "shim/limbo/collector.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/pool_opens.h"
 #include "shim/self/self.h"
 
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
@@ -91,8 +92,10 @@ void cl_context_end_done(const struct cl_context_end *end, bool gone)
 	if (!ours) /* the child has nothing that belongs to a context */
 		return;
 	cl_context_open(end, gone, &dead);
-	CL_LIST_EACH (context, &dead, struct cl_context, node)
+	CL_LIST_EACH (context, &dead, struct cl_context, node) {
 		forget_mappings(context);
+		cl_pool_opens_lost(&cl_exporter, context);
+	}
 	cl_lock(&cl_exports_lock);
 	waited = cl_limbo_unblock_locked(&cl_exporter);
 	if (gone)

@@ -21,12 +21,17 @@
 #include "shim/driver/gate.h"
 #include "shim/driver/visit.h"
 #include "shim/shm/gc.h"
+#include "shim/exporter/async.h"
+#include "shim/exporter/pool_handle.h"
+#include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
+#include "shim/importer/imported_pools.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/virtual.h"
 #include "shim/life.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/limbo.h"
+#include "shim/limbo/pool_opens.h"
 #include "shim/limbo/reap.h"
 #include "shim/base/log.h"
 #include "shim/diag/report_data.h"
@@ -86,7 +91,12 @@ static void after_fork_in_child(void)
 	memset(&cl_counts, 0, sizeof cl_counts);
 	cl_imports_forget();
 	cl_virtual_imports_forget();
+	cl_service_forget();
 	cl_virtual_forget();
+	cl_async_forget();
+	cl_pool_handles_forget();
+	cl_imported_pools_forget();
+	cl_pool_opens_forget();
 	cl_exporter_forget();
 	cl_own_forget();
 	cl_report_data_forget();
@@ -247,7 +257,7 @@ static void end_all(void)
 {
 	cl_self.ended = true;
 	cl_trace_end();
-	cl_virtual_end(CL_END_WAIT);
+	cl_service_end(CL_END_WAIT);
 	cl_collector_stop(&cl_exporter, CL_END_WAIT);
 	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
 		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {

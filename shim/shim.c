@@ -15,9 +15,12 @@
 #include "shim/diag/report_data.h"
 #include "shim/door.h"
 #include "shim/driver/context.h"
+#include "shim/driver/made.h"
+#include "shim/exporter/async.h"
 #include "shim/exporter/export.h"
 #include "shim/exporter/free.h"
 #include "shim/exporter/own_open.h"
+#include "shim/exporter/pool_handle.h"
 #include "shim/exporter/virtual.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
@@ -25,8 +28,10 @@
 #include "shim/importer/open.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/pool_imports.h"
+#include "shim/limbo/pool_opens.h"
 #include "shim/refused.h"
 #include "shim/shim.h"
+#include "shim/shm/pool_handle.h"
 #include "shim/shm/virtual_handle.h"
 
 /* ------------------------------------------------------------------ exporting */
@@ -62,15 +67,21 @@ static __attribute__((noinline)) CUresult export_refused_before(CUipcMemHandle *
 	return CUDA_SUCCESS;
 }
 
-/* Virtual memory that is shared: the driver is asked first, and refuses it. */
-static __attribute__((noinline)) bool export_virtual(CUipcMemHandle *handle, CUdeviceptr dptr)
+/* Virtual memory, and memory of pools: the driver is asked first, and refuses it. */
+static __attribute__((noinline)) bool export_ours(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	struct cl_virtual_found found;
 
-	return shares && handle && cl_virtual_is_on() && cl_virtual_find(&cl_exporter, dptr, &found) &&
+	if (!shares || !handle || !cl_virtual_is_on())
+		return false;
+	if (cl_virtual_find(&cl_exporter, dptr, &found))
+		return cl_driver.cuIpcGetMemHandle(handle, dptr) == CUDA_ERROR_INVALID_VALUE &&
+		       cl_virtual_share(&cl_exporter, handle, dptr, &found);
+	/* memory of cuMemAlloc() is none of a pool, and has the driver's handle */
+	return cl_async_made && cl_pool_of_memory(dptr) &&
 	       cl_driver.cuIpcGetMemHandle(handle, dptr) == CUDA_ERROR_INVALID_VALUE &&
-	       cl_virtual_share(&cl_exporter, handle, dptr, &found);
+	       cl_pool_share(&cl_exporter, handle, dptr);
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
@@ -78,7 +89,7 @@ CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 	CL_DOOR_FAST(passes);
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 
-	if (cl_shares_all() && export_virtual(handle, dptr))
+	if (cl_shares_all() && export_ours(handle, dptr))
 		return CUDA_SUCCESS;
 	if (passes) {
 		as = cl_export_simply(&cl_exporter, handle, dptr);
@@ -158,6 +169,8 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 		return open(dptr, handle, flags);
 	if (cl_is_virtual_handle(&handle))
 		return cl_virtual_import(dptr, handle, flags, open);
+	if (cl_is_pool_handle(&handle))
+		return cl_pool_handle_import(dptr, handle, flags, open);
 	cl_look_up(&resolved, &handle, CL_MEMORY);
 	if (resolved.own && dptr && !cl_observes())
 		return import_own(&resolved, dptr, handle, flags, open);
@@ -247,6 +260,8 @@ CUresult cl_memory_close(CUdeviceptr dptr)
 	mapping = cl_close_begin(CL_MEMORY, dptr, own_has, &last);
 	if (!mapping && (cl_mirrors_any() || cl_shares_all()) && cl_virtual_close(dptr, &result))
 		return result;
+	if (!mapping && (cl_pool_opens_any() || cl_shares_all()) && cl_pool_handle_close(dptr, &result))
+		return result;
 	if (!mapping && cl_own_close(&cl_exporter, dptr))
 		return CUDA_SUCCESS;
 	result = cl_driver.cuIpcCloseMemHandle(dptr);
@@ -300,6 +315,8 @@ static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr
 
 	if (!shares)
 		return cl_driver.cuMemFree_v2(dptr);
+	if (cl_pool_opens_any() && cl_pool_open_refuses_free(dptr))
+		return not_ours(dptr, cl_context_refusal());
 	/* what was imported there is not what was exported there before, see pool_imports.h */
 	if (cl_pool_imports_any(&cl_exporter) && cl_pool_import_free(&cl_exporter, dptr, &result, &wake))
 		return import_freed(result, wake);
@@ -327,6 +344,11 @@ static CUresult free_async_what_may_be_ours(CUdeviceptr dptr, CUstream stream, b
 
 	if (!shares)
 		return bare(dptr, stream);
+	if (cl_pool_opens_any() && cl_pool_open_refuses_free(dptr)) {
+		/* an error of the stream comes before one of the memory (measured) */
+		result = bare(CL_NO_MEMORY, stream);
+		return not_ours(dptr, result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result);
+	}
 	if (cl_pool_imports_any(&cl_exporter) &&
 	    cl_pool_import_free_async(&cl_exporter, dptr, stream, per_thread, bare, &result, &wake))
 		return import_freed(result, wake);

@@ -25,6 +25,7 @@
 #include "shim/driver/gate.h"
 #include "shim/driver/green.h"
 #include "shim/life.h"
+#include "shim/pool_handles.h"
 #include "shim/reclaim/callbacks.h"
 #include "shim/reclaim/reclaim.h"
 #include "shim/self/sharing.h"

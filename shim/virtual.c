@@ -4,7 +4,9 @@
 
 #include "shim/base/options.h"
 #include "shim/door.h"
+#include "shim/driver/made.h"
 #include "shim/driver/visit.h"
+#include "shim/exporter/async.h"
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/virtual.h"
 #include "shim/importer/close.h"
@@ -12,8 +14,12 @@
 #include "shim/importer/open.h"
 #include "shim/importer/virtual.h"
 #include "shim/limbo/exporter.h"
+#include "shim/limbo/pool_opens.h"
 #include "shim/self/self.h"
 #include "shim/virtual.h"
+
+/* No name of CUDA 11.3's headers. */
+enum { CL_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17 };
 
 /* ---------------------------------------------------------------- what lies where */
 CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -141,11 +147,12 @@ static bool may_be_a_hole(CUresult result)
 }
 
 /* Of an import the program reads what it would of one that the driver has opened.  Returns false if that is the driver's answer. */
-static bool import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size)
+static bool import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size,
+			     CUcontext context)
 {
 	const unsigned long long none = 0;
+	const CUmemoryPool no_pool = NULL;
 	const bool yes = true;
-	CUcontext context;
 
 	switch ((int)attribute) {
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -161,13 +168,31 @@ static bool import_attribute(void *data, CUpointer_attribute attribute, CUdevice
 		memcpy(data, &none, sizeof none);
 		break;
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		context = cl_mapping_context(CL_VIRTUAL, base);
 		memcpy(data, &context, sizeof context);
+		break;
+	case CL_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		memcpy(data, &no_pool, sizeof no_pool);
 		break;
 	default:
 		return false;
 	}
 	return true;
+}
+
+/* Memory of a pool of the program: it sees the stand-in of a default pool, and with all,visible that it has handles. */
+static void own_pool_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
+{
+	const bool yes = true;
+	CUmemoryPool pool;
+
+	if ((int)attribute == CL_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
+		memcpy(&pool, data, sizeof pool);
+		pool = cl_async_shown(pool);
+		memcpy(data, &pool, sizeof pool);
+	} else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
+		   cl_options.share.number == CL_SHARE_ALL_VISIBLE && cl_async_is_shareable(cl_pool_of_memory(dptr))) {
+		memcpy(data, &yes, sizeof yes);
+	}
 }
 
 CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result)
@@ -195,13 +220,22 @@ CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	const bool yes = true;
 	const struct cl_range *range;
 	unsigned long long asked;
+	CUcontext context;
 	CUdeviceptr base;
 	uint64_t size;
+	size_t bytes;
 
 	if (data && may_be_a_hole(result) && cl_mirrors_any() && cl_mirror_find(dptr, &base, &size) &&
-	    import_attribute(data, attribute, base, size))
+	    import_attribute(data, attribute, base, size, cl_mapping_context(CL_VIRTUAL, base)))
 		return CUDA_SUCCESS;
-	if (result != CUDA_SUCCESS || (!types && !legacy))
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (cl_pool_opens_any() && cl_pool_open_find(dptr, &base, &bytes, &context) &&
+	    import_attribute(data, attribute, base, bytes, context))
+		return result;
+	if (cl_shares_all())
+		own_pool_attribute(data, attribute, dptr);
+	if (!types && !legacy)
 		return result;
 	cl_lock(&cl_exports_lock);
 	range = cl_range_at_locked(dptr);
@@ -226,8 +260,11 @@ void cl_virtual_peer_enabled(CUcontext peer)
 	if (cl_stay_begin(&stay, peer, CL_STAY_AS_PROGRAM) == CUDA_SUCCESS && cl_driver.cuCtxGetDevice(&of) != CUDA_SUCCESS)
 		of = -1;
 	cl_stay_end(&stay);
-	if (of >= 0)
-		cl_virtual_peer(of, device);
+	if (of < 0)
+		return;
+	cl_virtual_peer(of, device);
+	if (cl_pool_opens_any())
+		cl_imported_pools_add_device(of, device);
 }
 
 /* ---------------------------------------------------------------- opens and closes */
@@ -242,7 +279,7 @@ static CUresult open_own(const struct cl_resolved *resolved, CUdeviceptr *dptr)
  * Returns the driver's error if the current context can do nothing any more, and its *@device.  The driver knows
  * the device of a context that has ended, but makes no event in it.
  */
-static CUresult current_device(CUdevice *device)
+CUresult cl_virtual_current_device(CUdevice *device)
 {
 	CUresult result = cl_driver.cuCtxGetDevice(device);
 	CUevent event;
@@ -266,7 +303,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	/* the driver looks at these first, also of a legacy handle (measured) */
 	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = current_device(&device);
+	result = cl_virtual_current_device(&device);
 	if (result != CUDA_SUCCESS)
 		return result;
 	cl_look_up(&resolved, &handle, CL_MEMORY);
@@ -321,7 +358,7 @@ bool cl_virtual_close(CUdeviceptr dptr, CUresult *result)
 	if (!cl_mirrors_any())
 		return false;
 	mapping = cl_close_begin(CL_VIRTUAL, dptr, is_own, &last);
-	*result = current_device(&device);
+	*result = cl_virtual_current_device(&device);
 	closed = *result == CUDA_SUCCESS && cl_virtual_unmap(dptr, result);
 	if (mapping)
 		cl_close_end(CL_VIRTUAL, mapping, closed, last);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "shim/importer/mirror.h"
+#include "shim/limbo/pool_opens.h"
 
 /* In place of the driver's calls. */
 CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -35,13 +36,15 @@ CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdevic
 /* Returns true if another process's virtual memory may be open here: the queries are for that, too. */
 static inline bool cl_virtual_imports_any(void)
 {
-	return cl_mirrors_any();
+	return cl_mirrors_any() || cl_pool_opens_any();
 }
 /* What cuMemGetAddressRange() answers of an import, likewise; @base and @size may be NULL. */
 CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result);
 /* The current context has got access to the memory of @peer. */
 void cl_virtual_peer_enabled(CUcontext peer);
 
+/* The device of the current context, or the driver's error if the context can do nothing any more. */
+CUresult cl_virtual_current_device(CUdevice *device);
 /* For shim.c: cuIpcOpenMemHandle() of a virtual @handle, and cuIpcCloseMemHandle(). */
 CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));

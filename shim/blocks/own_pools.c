@@ -28,8 +28,11 @@ static void set_phase(struct cl_own_pools *pools, struct cl_own_pool *pool, enum
 	pool->phase = (uint8_t)phase;
 	if (to)
 		cl_list_add(to, &pool->node);
-	else if (!pool->blocks)
+	else if (!pool->blocks) {
+		if (pool->kept.ino)
+			cl_own_fd_close(&pool->kept);
 		free(pool);
+	}
 }
 
 static struct cl_own_pool *find(const struct cl_list *list, uint64_t handle)
@@ -119,6 +122,18 @@ bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, u
 	pool->in_limbo = imports;
 	pool->phase = CL_OWN_POOL_ENDING;
 	cl_list_add(&pools->ending, &pool->node);
+	return true;
+}
+
+bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd)
+{
+	struct cl_own_pool *pool = find(&pools->live, handle);
+
+	if (!pool)
+		return false;
+	if (pool->kept.ino)
+		cl_own_fd_close(&pool->kept);
+	pool->kept = fd < 0 ? (struct cl_own_fd){ .fd = -1 } : cl_own_fd_keep(fd);
 	return true;
 }
 

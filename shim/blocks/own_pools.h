@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "shim/base/list.h"
+#include "shim/descriptors/socket.h"
 
 struct cl_own_pool {
 	struct cl_node node; /* on the list of its phase */
@@ -33,6 +34,8 @@ struct cl_own_pool {
 	uint64_t in_limbo;   /* how many of these blocks the program has freed and the driver has not got back */
 	uint8_t phase;	     /* enum cl_own_pool_phase */
 	bool imported;	     /* another process has imported a block of it that the limbo has looked at */
+	uint64_t number;     /* which handles of its blocks have (exporter/async.h); 0: none yet */
+	struct cl_own_fd kept; /* a descriptor of it, once the program has destroyed it; .ino 0: none */
 };
 enum cl_own_pool_phase {
 	CL_OWN_POOL_LIVE,   /* the program has it: each pool begins so */
@@ -81,6 +84,13 @@ void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool,
  */
 bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports);
 bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
+
+/*
+ * The program destroys the pool with @handle, of which handles were made.  Keeps @fd, a descriptor of it, for who
+ * opens its blocks, as long as there are any; -1: closes what it kept.  Returns false, and has not taken @fd, if
+ * no block of it is known.
+ */
+bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd);
 
 /* Takes a DUE pool and returns its handle, or 0 if there is none.  The caller has the driver destroy it. */
 uint64_t cl_own_pool_take_due(struct cl_own_pools *pools);

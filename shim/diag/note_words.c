@@ -23,8 +23,8 @@ static const struct {
 				    "it with `culimbo run --share-all`" },
 	[CL_MADE_POOL] = { "stream-ordered memory", "pool",
 			   "allocate it with cudaMalloc (PyTorch: without backend:cudaMallocAsync), or from a pool made "
-			   "with a handle type: cuMemPoolExportToShareableHandle once, then cuMemPoolExportPointer; the "
-			   "default pool can't be shared" },
+			   "with a handle type: cuMemPoolExportToShareableHandle once, then cuMemPoolExportPointer; or "
+			   "run it with `culimbo run --share-all`, which makes handles of it" },
 	[CL_MADE_MANAGED] = { "managed memory", "managed",
 			      "CUDA shares no managed memory between processes: allocate it with cudaMalloc" },
 	[CL_MADE_HOST] = { "host memory", "host",

@@ -231,6 +231,31 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (base, size, dptr))                                                                      \
 	X(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", 4000, 0, PFN_cuCtxEnablePeerAccess_v4000, \
 	  (CUcontext ctx, unsigned int flags), (ctx, flags))                                       \
+	/* pools, which CULIMBO_SHARE=all makes exportable */                                      \
+	X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, 0,                        \
+	  PFN_cuDeviceGetDefaultMemPool_v11020, (CUmemoryPool * pool, CUdevice device),            \
+	  (pool, device))                                                                          \
+	X(cuDeviceGetMemPool, "cuDeviceGetMemPool", 11020, 0, PFN_cuDeviceGetMemPool_v11020,       \
+	  (CUmemoryPool * pool, CUdevice device), (pool, device))                                  \
+	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, 0, PFN_cuDeviceSetMemPool_v11020,       \
+	  (CUdevice device, CUmemoryPool pool), (device, pool))                                    \
+	X(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", 13000, 0,                              \
+	  PFN_cuMemGetDefaultMemPool_v13000,                                                       \
+	  (CUmemoryPool * pool, CUmemLocation *location, CUmemAllocationType type),                \
+	  (pool, location, type))                                                                  \
+	X(cuMemGetMemPool, "cuMemGetMemPool", 13000, 0, PFN_cuMemGetMemPool_v13000,                \
+	  (CUmemoryPool * pool, CUmemLocation *location, CUmemAllocationType type),                \
+	  (pool, location, type))                                                                  \
+	X(cuMemPoolCreate, "cuMemPoolCreate", 11020, 0, PFN_cuMemPoolCreate_v11020,                \
+	  (CUmemoryPool * pool, const CUmemPoolProps *props), (pool, props))                       \
+	X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020, 0,                                \
+	  PFN_cuMemPoolGetAttribute_v11020,                                                        \
+	  (CUmemoryPool pool, CUmemPool_attribute attribute, void *value),                         \
+	  (pool, attribute, value))                                                                \
+	X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, 0,                                \
+	  PFN_cuMemPoolSetAttribute_v11020,                                                        \
+	  (CUmemoryPool pool, CUmemPool_attribute attribute, void *value),                         \
+	  (pool, attribute, value))                                                                \
 	/* sharing memory */                                                                       \
 	X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0, PFN_cuIpcGetMemHandle_v4010,            \
 	  (CUipcMemHandle * handle, CUdeviceptr dptr), (handle, dptr))                             \
@@ -305,12 +330,10 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (CUcontext ctx, unsigned long long *id), (ctx, id))                                      \
 	X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0, PFN_cuCtxSynchronize_v2000, (void), ())   \
 	X(cuDeviceGetCount, "cuDeviceGetCount", 2000, 0, PFN_cuDeviceGetCount_v2000, (int *count), (count)) \
-	X(cuDeviceGetMemPool, "cuDeviceGetMemPool", 11020, 0, PFN_cuDeviceGetMemPool_v11020,      \
-	  (CUmemoryPool * pool, CUdevice device), (pool, device))                                 \
-	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, 0, PFN_cuDeviceSetMemPool_v11020,      \
-	  (CUdevice device, CUmemoryPool pool), (device, pool))                                   \
-	X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, 0,                       \
-	  PFN_cuDeviceGetDefaultMemPool_v11020, (CUmemoryPool * pool, CUdevice device), (pool, device)) \
+	X(cuMemPoolGetAccess, "cuMemPoolGetAccess", 11020, 0, PFN_cuMemPoolGetAccess_v11020,       \
+	  (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location), (flags, pool, location)) \
+	X(cuMemPoolSetAccess, "cuMemPoolSetAccess", 11020, 0, PFN_cuMemPoolSetAccess_v11020,       \
+	  (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count))  \
 	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0, PFN_cuDeviceTotalMem_v3020,             \
 	  (size_t * bytes, CUdevice device), (bytes, device))                                      \
 	X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, 0,                       \

@@ -48,6 +48,7 @@ struct cl_context {
 	struct cl_list blocks;	     /* under cl_exports_lock */
 	struct cl_list fences;	     /* under cl_exports_lock */
 	struct cl_list mappings;     /* under cl_imports_lock */
+	struct cl_list pool_opens;   /* blocks of pools that handles opened in it; under cl_imports_lock */
 };
 
 /* Owns what belongs to no known context: its handle is NULL, always LIVE, and no lookup finds it. */

@@ -8,12 +8,12 @@
 
 #include "shim/base/log.h"
 #include "shim/blocks/blocks.h"
-#include "shim/descriptors/server.h"
 #include "shim/diag/stack.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/devices.h"
 #include "shim/driver/visit.h"
 #include "shim/exporter/ranges.h"
+#include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/exporter.h"
@@ -35,7 +35,7 @@ static bool can_be_shared(const CUmemAllocationProp *prop)
 }
 
 /* Drivers before 535 (CUDA 12.2) are said to become slow by memory with handle types (pytorch#130890). */
-static bool is_slow_driver(void)
+bool cl_virtual_is_slow_driver(void)
 {
 	static _Atomic int version;
 	int is = atomic_load_explicit(&version, memory_order_relaxed);
@@ -48,7 +48,7 @@ static bool is_slow_driver(void)
 			cl_log_once(CL_LOG_WARN,
 				    "CULIMBO_SHARE=all: this driver is older than 535, and may become slow by memory "
 				    "that can be shared: virtual memory stays as the program asks for it, and is shared "
-				    "only if it has a handle type");
+				    "only if it has a handle type; memory of cudaMallocAsync is not shared");
 	}
 	return is < 12020;
 }
@@ -64,7 +64,7 @@ CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, cons
 		what.device = prop->location.id;
 		what.asked = (unsigned int)prop->requestedHandleTypes;
 		what.shareable = what.asked & fd;
-		if ((!what.asked || what.asked == fabric) && !is_slow_driver()) {
+		if ((!what.asked || what.asked == fabric) && !cl_virtual_is_slow_driver()) {
 			CUmemAllocationProp more = *prop;
 
 			more.requestedHandleTypes = (CUmemAllocationHandleType)(what.asked | fd);
@@ -226,10 +226,9 @@ static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, 
 	return err;
 }
 
-static int export_pieces(void *arg, const struct cl_request *request, struct cl_piece *piece, int *fds,
-			 uint32_t *total)
+static int virtual_pieces(struct cl_exporter *ex, const struct cl_request *request, struct cl_piece *piece, int *fds,
+			  uint32_t *total)
 {
-	struct cl_exporter *ex = arg;
 	struct asked asked;
 	uint64_t base = 0;
 	int n, err;
@@ -252,8 +251,6 @@ static int export_pieces(void *arg, const struct cl_request *request, struct cl_
 	cl_unlock(&cl_exports_lock);
 	return err ? err : n;
 }
-
-static struct cl_server server = CL_SERVER_INIT(&cl_own, export_pieces, &cl_exporter);
 
 /* --------------------------------------------------------------------- exports */
 /* Finds what a handle of @dptr is of.  Returns false if nothing can be shared there. */
@@ -345,19 +342,9 @@ static __attribute__((noinline)) uint32_t share_first(struct cl_exporter *ex, CU
 
 bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_virtual_found *found)
 {
-	int err;
-
 	if (found->record == CL_NO_RECORD && found->device >= 0)
 		found->record = share_first(ex, dptr, found->device, &found->handle);
-	if (found->record == CL_NO_RECORD)
-		return false;
-	err = cl_server_need(&server, found->record);
-	if (err && err != -ESHUTDOWN)
-		cl_log_once(CL_LOG_ERROR,
-			    "virtual memory cannot be shared: no socket or thread for its descriptors: %s; "
-			    "cuIpcGetMemHandle refuses it, as without culimbo",
-			    strerror(-err));
-	if (err)
+	if (found->record == CL_NO_RECORD || !cl_service_need(found->record, CL_VIRTUAL, virtual_pieces))
 		return false;
 	memcpy(handle, &found->handle, sizeof found->handle);
 	return true;
@@ -562,15 +549,8 @@ bool cl_virtual_own_close(CUdeviceptr dptr)
 	return found;
 }
 
-/* ------------------------------------------------------------------ end and fork */
-void cl_virtual_end(uint64_t wait)
-{
-	cl_server_end(&server, wait);
-}
-
 void cl_virtual_forget(void)
 {
-	cl_server_forget(&server);
 	cl_ranges_forget();
 	own_opens = (struct cl_table)CL_TABLE_BEGIN(own_opens);
 	exported = (pthread_cond_t)PTHREAD_COND_INITIALIZER;

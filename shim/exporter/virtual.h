@@ -33,6 +33,9 @@ static inline bool cl_virtual_is_on(void)
 	return cl_shares_all() && !cl_observes() && !cl_options.disable.number;
 }
 
+/* Returns true if the driver is one that memory with handle types is said to slow down. */
+bool cl_virtual_is_slow_driver(void);
+
 /*
  * cuMemCreate(): asks for a descriptor, too, if the memory is such that another process can map it.  If the
  * driver refuses that, asks for what the program wants.
@@ -69,8 +72,6 @@ bool cl_virtual_own_is_open(CUdeviceptr dptr);
 /* Closes one open of that at @dptr.  Returns false if there is none. */
 bool cl_virtual_own_close(CUdeviceptr dptr);
 
-/* At the end of the process, before its file goes: ends the descriptor service. */
-void cl_virtual_end(uint64_t wait);
 void cl_virtual_forget(void); /* in a forked child */
 
 #endif

@@ -228,7 +228,7 @@ static inline void pool_import_begin_locked(struct cl_mapping *mapping)
 	struct cl_pool_import *import = (struct cl_pool_import *)mapping;
 
 	import->own.file_id = 0;
-	import->rests = 0;
+	import->rests = import->by_handle = 0;
 	import->phase = CL_IMPORT_NEW;
 }
 
@@ -478,6 +478,11 @@ bool cl_import_find(CUdeviceptr dptr, struct cl_about *import)
 	mapping = cl_mapping_find_locked(CL_MEMORY, dptr);
 	if (!mapping)
 		mapping = cl_mapping_find_locked(CL_VIRTUAL, dptr);
+	if (!mapping) {
+		mapping = cl_mapping_find_locked(CL_POOL, dptr);
+		if (mapping && !((const struct cl_pool_import *)mapping)->by_handle)
+			mapping = NULL;
+	}
 	if (mapping)
 		tell_about(import, CL_MEMORY, mapping, mapping->since, mapping->stack);
 	cl_unlock(&cl_imports_lock);

@@ -63,6 +63,7 @@ struct cl_pool_import {
 	uint64_t turn;		/* the key of its turn, see turns.h */
 	uint64_t came;		/* the number of its newest import: each import has the next one */
 	CUmemoryPool pool;	/* the pool named by the newest import */
+	uint64_t by_handle;	/* how many of its opens are by a handle: limbo/pool_opens.h */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; changed by the thread with the turn */
 	uint8_t phase;		/* enum cl_pool_import_phase */
 	uint32_t freed_at;	/* the stack of its last free, if it is FREED */

@@ -166,10 +166,10 @@ static void let_go(struct getting *get)
 }
 
 /* ----------------------------------------------------------------------- errors */
-static CUresult say(const struct cl_resolved *resolved, int err)
+CUresult cl_virtual_say(uint32_t pid, int err)
 {
 	cl_log_once(CL_LOG_WARN,
-		    "virtual memory of process %u cannot be opened: %s (error %d)", resolved->pid,
+		    "memory of process %u cannot be opened by its handle: %s (error %d)", pid,
 		    err == -ETIMEDOUT ? "it does not answer; is it stopped?" :
 		    err == -EBUSY     ? "what is mapped there changes too often, or its driver refuses it" :
 		    err == -EMFILE    ? "there are no descriptors left, here or there" :
@@ -180,12 +180,22 @@ static CUresult say(const struct cl_resolved *resolved, int err)
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-/* Returns true if the handle of @resolved is still good: then -ESTALE was of something else. */
-static bool lives(const struct cl_resolved *resolved)
+/* A handle, by what it names. */
+struct named {
+	struct cl_peer *peer;
+	uint32_t record, generation;
+};
+static struct named name_of(const struct cl_resolved *resolved)
 {
-	uint64_t life = cl_record_life(&resolved->hold->peer->region, resolved->stamp.record);
+	return (struct named){ resolved->hold->peer, resolved->stamp.record, resolved->stamp.generation };
+}
 
-	return cl_life_generation(life) == resolved->stamp.generation && cl_life_state(life) == CL_EXPORTED;
+/* Returns true if the handle @named is still good: then -ESTALE was of something else. */
+static bool lives(const struct named *named)
+{
+	uint64_t life = cl_record_life(&named->peer->region, named->record);
+
+	return cl_life_generation(life) == named->generation && cl_life_state(life) == CL_EXPORTED;
 }
 
 /* Returns true if @err says that its exporter has no service. */
@@ -195,12 +205,12 @@ static bool has_no_service(int err)
 }
 
 /* Returns true if @err says that what was asked for is not there any more. */
-static bool has_gone(const struct cl_resolved *resolved, int err)
+static bool has_gone(const struct named *named, int err)
 {
 	if (err == -ESRCH || err == -ESTALE || err == -EBADMSG)
 		return true;
 	/* it may have lost its service, and live */
-	return has_no_service(err) && (!lives(resolved) || cl_gc_judge(&resolved->hold->peer->region) == CL_DEAD);
+	return has_no_service(err) && (!lives(named) || cl_gc_judge(&named->peer->region) == CL_DEAD);
 }
 
 /*
@@ -221,15 +231,13 @@ static bool may_be_served(struct cl_peer *peer)
  * exporter has no service, but lives.  A process that ends has none some time before it is dead; one that
  * lost it gets another with its next export.
  */
-static bool may_come(const struct cl_resolved *resolved, int err)
+static bool may_come(const struct named *named, int err)
 {
-	struct cl_peer *peer = resolved->hold->peer;
-
 	if (!has_no_service(err)) {
-		atomic_store(&peer->unserved, 0);
-		return err == -ESTALE && lives(resolved);
+		atomic_store(&named->peer->unserved, 0);
+		return err == -ESTALE && lives(named);
 	}
-	return !has_gone(resolved, err) && may_be_served(peer);
+	return !has_gone(named, err) && may_be_served(named->peer);
 }
 
 /* ------------------------------------------------------------------------- peers */
@@ -248,6 +256,11 @@ void cl_virtual_peer(CUdevice of, CUdevice device)
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	cl_mirrors_add_device(of, device);
 	cl_stay_end(&stay);
+}
+
+uint64_t cl_virtual_peers(CUdevice device)
+{
+	return atomic_load(&peers[device]);
 }
 
 /* Gives access to devices that have got it to @of since @had was read. */
@@ -298,6 +311,7 @@ static CUresult get_and_map(const struct cl_resolved *resolved, struct getting *
 
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address)
 {
+	const struct named named = name_of(resolved);
 	struct cl_peer *peer = resolved->hold->peer;
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
 	const struct timespec pause = { 0, 1000000 };
@@ -320,7 +334,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = get_and_map(resolved, &get, until, device, address, &err);
 		/* what was mapped here has been unmapped since */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
-		if (!may_come(resolved, err) && !get.all)
+		if (!may_come(&named, err) && !get.all)
 			break;
 		if (cl_now() >= until) {
 			result = CUDA_SUCCESS;
@@ -331,17 +345,32 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	}
 	cl_stay_end(&stay);
 	if (err && result == CUDA_SUCCESS)
-		result = has_gone(resolved, err) ? CUDA_ERROR_INVALID_HANDLE : say(resolved, err);
+		result = has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		result = say(resolved, -ENOMEM);
+		result = cl_virtual_say(resolved->pid, -ENOMEM);
 	else if (result == CUDA_ERROR_INVALID_VALUE) /* nothing is mapped at that offset any more */
 		result = CUDA_ERROR_INVALID_HANDLE;
 	return result;
 }
 
+CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid)
+{
+	const struct named named = { peer, asking->record, asking->generation };
+	const struct timespec pause = { 0, 1000000 };
+	int err;
+
+	asking->region = &peer->region;
+	asking->until = cl_now() + CL_VIRTUAL_WAIT;
+	while ((err = cl_ask(asking)), may_come(&named, err) && cl_now() < asking->until)
+		nanosleep(&pause, NULL);
+	if (err >= 0 || err == -EIO)
+		return CUDA_SUCCESS;
+	return has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(pid, err);
+}
+
 /* ------------------------------------------------------------------------ closes */
 /* The driver's close of a legacy handle waits as a free does, and an unmap does not (measured). */
-static void wait_as_a_close(void)
+void cl_virtual_wait_as_a_close(void)
 {
 	CUdeviceptr stand_in;
 
@@ -358,7 +387,7 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
 
 	if (!cl_mirror_find(address, &base, &size))
 		return false;
-	wait_as_a_close();
+	cl_virtual_wait_as_a_close();
 	return cl_mirror_close(address, result);
 }
 

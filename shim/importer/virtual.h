@@ -38,6 +38,21 @@ void cl_virtual_peer(CUdevice of, CUdevice device);
  */
 bool cl_virtual_unmap(CUdeviceptr address, CUresult *result);
 
+/* ---------------------------------------- for handles of pools' blocks as well (imported_pools.h) */
+struct cl_asking;
+/*
+ * Asks @peer, process @pid, as cl_ask() does, within CL_VIRTUAL_WAIT; sets @asking->region and .until.  Returns
+ * CUDA_SUCCESS also where @asking->take() has refused with -EIO; CUDA_ERROR_INVALID_HANDLE if the handle is stale or
+ * its exporter is dead; or another error, which is logged once.
+ */
+CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid);
+/* Logs, once, that memory of process @pid can't be opened because of @err, -errno.  Returns what the program gets. */
+CUresult cl_virtual_say(uint32_t pid, int err);
+/* Returns a bit for each device that has peer access to @device, from 0 to CL_MIRROR_DEVICES. */
+uint64_t cl_virtual_peers(CUdevice device);
+/* Waits as the driver's close of a legacy handle does, in the current context. */
+void cl_virtual_wait_as_a_close(void);
+
 void cl_virtual_imports_forget(void); /* in a forked child */
 
 #endif

@@ -90,6 +90,7 @@ static __attribute__((noinline)) void close_older_locked(struct cl_pool_import *
 {
 	while (import->mapping.opens > 1)
 		one_less_locked(import);
+	import->by_handle = 0;
 }
 
 /* The program has freed one import of @import; another is left. */
@@ -175,8 +176,8 @@ bool cl_pool_import_is_open(CUdeviceptr address)
 }
 
 /* ----------------------------------------------------------------------- freeing */
-/* Returns what was imported at @dptr last, or NULL.  What came before was unmapped past us. */
-static struct cl_pool_import *find_locked(CUdeviceptr dptr)
+/* What came before the last was unmapped past us. */
+struct cl_pool_import *cl_pool_import_find_locked(CUdeviceptr dptr)
 {
 	struct cl_pool_import *newest = NULL;
 	struct cl_mapping *mapping;
@@ -203,7 +204,7 @@ static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(C
 
 	cl_lock(&cl_imports_lock);
 	/* after a wait it may be gone */
-	while ((import = find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
+	while ((import = cl_pool_import_find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
 		cl_turn_wait_locked();
 	if (import && ((import->phase == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
 		       cl_observes()))

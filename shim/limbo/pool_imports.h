@@ -69,6 +69,8 @@ struct cl_pool_importing {
 void cl_pool_import_added_locked(struct cl_mapping *mapping, void *importing);
 /* Returns true if some import is open at @address. */
 bool cl_pool_import_is_open(CUdeviceptr address);
+/* Returns what was imported at @address last, or NULL. */
+struct cl_pool_import *cl_pool_import_find_locked(CUdeviceptr address);
 
 /*
  * The program frees @dptr by cuMemFree(), or in @stream by @bare, a form of cuMemFreeAsync().  Returns

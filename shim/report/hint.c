@@ -33,7 +33,7 @@ static unsigned int name_holders(struct cl_report *report, const struct cl_repor
 void cl_report_make_hint(struct cl_report *report, const struct cl_report_group *g, char to[512])
 {
 	const char *close = g->kind == CL_EVENT ? "cudaEventDestroy" :
-			    g->kind == CL_POOL	? "cudaFree or cudaFreeAsync" :
+			    g->kind == CL_POOL	? "cudaFree or cudaFreeAsync (cudaIpcCloseMemHandle if a handle opened it)" :
 						  "cudaIpcCloseMemHandle";
 	const char *free = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaFree";
 	const struct cl_view *its;

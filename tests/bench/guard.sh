@@ -30,7 +30,7 @@ silent='pair pair-async pair-pool pair-primary
 	pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack'
 # these are counted as well
 others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack
-	virtual-get-again'
+	virtual-get-again async-alloc async-get-again'
 
 # these cost as much as those without pool-; doc/performance.md says what is left
 as_legacy='pool-export-again pool-open-again pool-open-new pool-close-again pool-close-last pool-close-last-stack
@@ -52,6 +52,7 @@ count() {
 			done
 		done
 		CULIMBO_STACK=0 "$build/tests/bench/parts" --count virtual-exporter 1000
+		CULIMBO_STACK=0 "$build/tests/bench/parts" --count async-exporter 1000
 	} | sed -n 's/^\([a-z-]*\) count ours=\([0-9]*\)+\([0-9]*\) .*syscalls=\([0-9]*\):.*/\1 \2 \3 \4/p' \
 		>> "$scratch/counts"
 }

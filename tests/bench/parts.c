@@ -8,6 +8,7 @@
  *   parts [--count] importer N    opens and closes blocks of an exporter of N blocks
  *   parts [--count] pool-exporter N, pool-importer N   the same for blocks of pools
  *   parts [--count] virtual-exporter N   handles of N mappings of virtual memory
+ *   parts [--count] async-exporter N   handles of N blocks of a pool
  *   parts holders N               N processes hold one block
  *   parts starts N                N processes make their first export at once
  *   parts stopped N               stops processes amid their calls, N times; no other may wait for them
@@ -330,6 +331,7 @@ static const struct {
 	{ "pool-exporter", pool_exporter },
 	{ "pool-importer", pool_importer },
 	{ "virtual-exporter", virtual_exporter },
+	{ "async-exporter", async_exporter },
 };
 
 int main(int argc, char **argv)
@@ -342,7 +344,7 @@ int main(int argc, char **argv)
 		argv++;
 	}
 	if (!argv[0] || !argv[1]) {
-		fprintf(stderr, "Usage: parts [--count] exporter|importer|pool-exporter|pool-importer|virtual-exporter|"
+		fprintf(stderr, "Usage: parts [--count] exporter|importer|pool-exporter|pool-importer|virtual-exporter|async-exporter|"
 				"reap|holders|starts|stopped|pieces|built N\n");
 		return 2;
 	}

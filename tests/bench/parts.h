@@ -64,6 +64,9 @@ int pool_importer(int argc, char **argv);
 /* parts_virtual.c */
 int virtual_exporter(int argc, char **argv);
 
+/* parts_async.c */
+int async_exporter(int argc, char **argv);
+
 /* parts_pieces.c */
 int pieces(int argc, char **argv);
 

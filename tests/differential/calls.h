@@ -63,5 +63,8 @@ void virtual_context_ended(uint8_t ctx);
 void virtual_play(uint32_t dice);
 /* As pools_may_take_memory(). */
 bool virtual_may_take_memory(void);
+void virtual_opened_some(void);
+bool virtual_shares_all(void);
+bool virtual_can_work(void);
 
 #endif

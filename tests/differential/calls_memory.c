@@ -31,7 +31,7 @@ static void play_alloc(bool async)
 	if (bytes < PAGE && any_limbo())
 		scattered = true;
 	me()->taken++;
-	life[lives] = (struct life){ .async = async, .player = op.player, .ctx = whole(current()),
+	life[lives] = (struct life){ .async = async, .of_graph = async && me()->stream[stream].captures, .player = op.player, .ctx = whole(current()),
 				     .device = device_of(current()), .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
 	me()->block[slot] = lives;
 	l = &life[lives++];
@@ -153,6 +153,45 @@ void play_free_async(void)
 	play_free(true);
 }
 
+/*
+ * A handle of stream-ordered memory, under CULIMBO_SHARE=all: the other player opens it, looks and closes it.  These
+ * calls have no lines, since nothing corresponds to them without culimbo, where there is no handle.
+ */
+static void look_by_handle(const struct life *l, const uint8_t *bytes)
+{
+	struct order o = { .call = DO_OPEN, .at = AT_IMPORT, .slot = IMPORTS - 1, .flags = 1 };
+	const uint8_t owner = op.player;
+	char expected[16];
+	struct answer a;
+
+	if (settings->players < 2 || settings->tail)
+		return;
+	op.player = !owner;
+	if (virtual_can_work() && (me()->import[o.slot].life < 0 || !me()->import[o.slot].count)) {
+		me()->import[o.slot].life = -1;
+		memcpy(o.handle, bytes, sizeof(o.handle));
+		virtual_opened_some();
+		a = tell(op.player, &o);
+		me()->taken++;
+		if (!under_culimbo) {
+			op.player = owner;
+			return;
+		}
+		promised(!a.result, "a handle of stream-ordered memory cannot be opened");
+		o.call = DO_READ;
+		o.bytes = l->bytes;
+		snprintf(expected, sizeof(expected), "bytes=%u", l->value);
+		if (!a.result && l->filled) {
+			a = tell(op.player, &o);
+			promised(!a.result && !strcmp(a.text, expected), "foreign bytes");
+		}
+		o.call = DO_CLOSE;
+		a = tell(op.player, &o);
+		promised(!a.result, "it cannot be closed");
+	}
+	op.player = owner;
+}
+
 void play_export(void)
 {
 	unsigned int slot = op.c % HANDLES;
@@ -175,6 +214,15 @@ void play_export(void)
 	a = tell(op.player, &o);
 	/* without a context the call fails because of that */
 	promised(!l || !l->pending || a.result, "a freed block is exported");
+	if (l && l->async && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
+		promised(!a.result || l->of_graph, "stream-ordered memory has no handle");
+		print("cuIpcGetMemHandle", &a, "async");
+		if (l->of_graph)
+			return;
+		l->exported = true;
+		look_by_handle(l, a.handle);
+		return;
+	}
 	print("cuIpcGetMemHandle", &a, l && l->pending && context_alive(me(), current()) ? "freed" : NULL);
 	/* no other player gets this handle */
 	if (a.result || !l || l->pending)

@@ -43,7 +43,7 @@ static struct {
 	uint8_t bytes[64];
 } handle[V_HANDLES];
 
-static bool shares_all(void)
+bool virtual_shares_all(void)
 {
 	const char *share = getenv("CULIMBO_SHARE");
 
@@ -51,6 +51,11 @@ static bool shares_all(void)
 }
 
 static bool some_were_opened;
+
+void virtual_opened_some(void)
+{
+	some_were_opened = true;
+}
 
 bool virtual_may_take_memory(void)
 {
@@ -78,7 +83,7 @@ void virtual_context_ended(uint8_t ctx)
 }
 
 /* True if memory of device 0 can be read and written now, and nothing has to wait. */
-static bool can_work(void)
+bool virtual_can_work(void)
 {
 	return context_alive(me(), current()) && device_of(current()) == 0 && !me()->busy && !captures(me());
 }
@@ -113,7 +118,7 @@ static void map(unsigned int slot, unsigned int page)
 	l = &page_life[page_lives];
 	*l = (struct page_life){ .alive = true, .player = op.player, .value = (uint8_t)(1 + page_lives % 250) };
 	page_lives++;
-	if (!can_work())
+	if (!virtual_can_work())
 		return;
 	o = (struct order){ .call = DO_V_FILL, .slot = (uint8_t)slot, .offset = page * PAGE, .flags = l->value };
 	a = tell(op.player, &o);
@@ -176,7 +181,7 @@ static void play_look_at_own(void)
 	if (!has[op.player].region[slot].reserved)
 		return;
 	l = has[op.player].region[slot].page[page];
-	if (reads && (l < 0 || !page_life[l].filled || !can_work()))
+	if (reads && (l < 0 || !page_life[l].filled || !virtual_can_work()))
 		return;
 	a = tell(op.player, &o);
 	if (reads) {
@@ -201,7 +206,7 @@ static void play_handle(void)
 	/* the beginning of the reservation: of the first page that is mapped */
 	while (begins && first + 1 < V_PAGES && mapped[first] < 0)
 		first++;
-	good = shares_all() && mapped[first] >= 0 && context_alive(me(), current());
+	good = virtual_shares_all() && mapped[first] >= 0 && context_alive(me(), current());
 	a = tell(op.player, &o);
 	promised(!good || !a.result, "virtual memory has no handle");
 	promised(mapped[first] >= 0 || a.result, "nothing is mapped there, and it has a handle");
@@ -273,12 +278,12 @@ static void play_import(void)
 		return;
 	if (settings->players > 1 && op.c % 5 && handle[from].player == op.player)
 		op.player = !op.player;
-	if (me()->busy || captures(me()) || (context_alive(me(), current()) && !can_work()))
+	if (me()->busy || captures(me()) || (context_alive(me(), current()) && !virtual_can_work()))
 		return;
 	own = handle[from].player == op.player;
 	alive = page_life[handle[from].life].alive;
 	/* without a context the open fails, and what is open stays */
-	if (has[op.player].import[slot].open && can_work()) {
+	if (has[op.player].import[slot].open && virtual_can_work()) {
 		look(slot);
 		close_import(slot);
 	}
@@ -307,7 +312,7 @@ static void play_look(void)
 	unsigned int slot = op.a % V_IMPORTS;
 	struct answer nothing = { 0 };
 
-	if (!can_work() || !shares_all())
+	if (!virtual_can_work() || !virtual_shares_all())
 		return;
 	if (has[op.player].import[slot].open) {
 		look(slot);

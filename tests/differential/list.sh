@@ -36,6 +36,7 @@ seed_of() {
 	memory) echo 57 ;;
 	twice) echo 11 ;;
 	virtual) echo 5 ;;
+	async) echo 3 ;;
 	esac
 }
 
@@ -48,7 +49,7 @@ for rule in $rules; do
 		continue
 	fi
 	share=''
-	[ "$rule" != virtual ] || share=--share-all
+	[ "$rule" != virtual ] && [ "$rule" != async ] || share=--share-all
 	cp "$list" "$tmp/list"
 	play "$seed"
 	ok $? "seed $seed is the same with and without culimbo: every difference is on the list"

@@ -168,6 +168,7 @@ bool any_limbo(void)
  *             its player has not waited for all work since
  *   known     a query about a pointer to a freed shared block
  *   virtual   a handle of virtual memory, and its open, where CULIMBO_SHARE=all
+ *   async     a handle of stream-ordered memory, likewise
  *   memory    how much memory is free, or can be allocated, while a freed shared
  *             block may not be released yet
  */

@@ -25,6 +25,8 @@ static struct rule {
 	{ .name = "memory", .played = true },
 	{ .name = "twice", .played = true },
 	{ .name = "virtual", .played = true }, /* by run.sh --share-all alone */
+	{ .name = "async", .played = true }, /* likewise */
+	{ .name = "threshold" }, /* no player asks how much memory a pool has */
 	{ .name = "import-pool" }, /* no player destroys an imported pool */
 	{ .name = "pool" }, /* no player asks for the attributes of a pool */
 	{ .name = "large" }, /* a driver crashes on it */

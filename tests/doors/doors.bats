@@ -113,6 +113,30 @@ linked_says() {
 	[[ $(linked_says cuIpcOpenEventHandle) == "shim event_import,driver cuIpcOpenEventHandle,"* ]]
 }
 
+@test "pools come to the shim with CULIMBO_SHARE=all, and else not" {
+	for call in cuMemAllocAsync cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz \
+		cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceSetMemPool cuMemGetDefaultMemPool cuMemGetMemPool \
+		cuMemPoolCreate cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemPoolDestroy; do
+		same "$(linked_says $call)" "driver $call,$call 0"
+	done
+	export CULIMBO_SHARE=all
+	for call in cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuMemGetDefaultMemPool cuMemGetMemPool; do
+		same "$(linked_says $call)" "shim async_before,driver $call,shim async_after,$call 0"
+		same "$(DOORS_FAIL=$call:1:1 linked_says $call)" "shim async_before,driver $call,$call 1"
+	done
+	same "$(linked_says cuDeviceSetMemPool)" "shim async_before,driver cuDeviceSetMemPool,cuDeviceSetMemPool 0"
+	same "$(linked_says cuMemAllocAsync)" "shim async_alloc legacy,driver cuMemAllocAsync,cuMemAllocAsync 0"
+	same "$(linked_says cuMemAllocAsync_ptsz)" "shim async_alloc per_thread,driver cuMemAllocAsync_ptsz,cuMemAllocAsync_ptsz 0"
+	[[ $(linked_says cuMemAllocFromPoolAsync) == "shim async_alloc_from legacy,driver cuMemAllocFromPoolAsync,"* ]]
+	[[ $(linked_says cuMemAllocFromPoolAsync_ptsz) == "shim async_alloc_from per_thread,driver cuMemAllocFromPoolAsync_ptsz,"* ]]
+	same "$(linked_says cuMemPoolCreate)" "shim async_create,driver cuMemPoolCreate,cuMemPoolCreate 0"
+	same "$(linked_says cuMemPoolDestroy)" "shim async_destroy,driver cuMemPoolDestroy,cuMemPoolDestroy 0"
+	[[ $(linked_says cuMemPoolGetAttribute) == "shim async_get_attribute,driver cuMemPoolGetAttribute,"* ]]
+	[[ $(linked_says cuMemPoolSetAttribute) == "shim async_set_attribute,driver cuMemPoolSetAttribute,"* ]]
+	[[ $(linked_says cuMemPoolExportToShareableHandle) == "shim async_to_export,driver cuMemPoolExportToShareableHandle,"* ]]
+	[[ $(linked_says cuMemPoolExportPointer) == "shim async_hides 1000,shim pool_export,"* ]]
+}
+
 @test "virtual memory comes to the shim with CULIMBO_SHARE=all, and else not" {
 	for call in cuMemCreate cuMemMap cuMemAddressReserve cuMemAddressFree cuMemUnmap cuMemRelease \
 		cuMemRetainAllocationHandle cuMemGetAllocationPropertiesFromHandle cuPointerGetAttribute \

@@ -15,7 +15,7 @@
 #include "shim/shim.h"
 
 atomic_int cl_sharing_flag;
-_Atomic uint64_t cl_mirrors_n;
+_Atomic uint64_t cl_mirrors_n, cl_pool_opens_n;
 
 __attribute__((constructor)) static void share(void)
 {
@@ -170,6 +170,66 @@ CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr d
 void cl_virtual_peer_enabled(CUcontext peer)
 {
 	SAY("virtual_peer %p\n", (void *)peer);
+}
+
+CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
+{
+	SAY("async_alloc %s\n", per_thread ? "per_thread" : "legacy");
+	return (per_thread ? cl_driver.cuMemAllocAsync_ptsz : cl_driver.cuMemAllocAsync)(dptr, bytes, stream);
+}
+
+CUresult cl_async_alloc_from(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
+{
+	SAY("async_alloc_from %s\n", per_thread ? "per_thread" : "legacy");
+	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes, pool,
+													stream);
+}
+
+CUresult cl_async_create(CUmemoryPool *pool, const CUmemPoolProps *props)
+{
+	SAY("async_create\n");
+	return cl_driver.cuMemPoolCreate(pool, props);
+}
+
+CUresult cl_async_destroy(CUmemoryPool pool)
+{
+	SAY("async_destroy\n");
+	return cl_driver.cuMemPoolDestroy(pool);
+}
+
+CUresult cl_async_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+	SAY("async_get_attribute\n");
+	return cl_driver.cuMemPoolGetAttribute(pool, attribute, value);
+}
+
+CUresult cl_async_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+	SAY("async_set_attribute\n");
+	return cl_driver.cuMemPoolSetAttribute(pool, attribute, value);
+}
+
+void cl_async_before(void)
+{
+	SAY("async_before\n");
+}
+
+CUmemoryPool cl_async_after(CUmemoryPool pool)
+{
+	SAY("async_after\n");
+	return pool;
+}
+
+CUmemoryPool cl_async_to_export(CUmemoryPool pool)
+{
+	SAY("async_to_export\n");
+	return pool;
+}
+
+bool cl_async_hides(CUdeviceptr dptr)
+{
+	SAY("async_hides %llx\n", (unsigned long long)dptr);
+	return false;
 }
 
 CUresult cl_event_export(CUipcEventHandle *handle, CUevent event)

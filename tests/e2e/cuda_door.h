@@ -56,6 +56,10 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020)                                               \
 	X(cuMemAllocAsync, cuMemAllocAsync, 11020)                                                 \
 	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020)                                 \
+	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)                             \
+	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020)                                           \
+	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)                                           \
+	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                                     \
 	X(cuMemPoolCreate, cuMemPoolCreate, 11020)                                                 \
 	X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                                               \
 	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020)                                                 \

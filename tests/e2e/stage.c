@@ -510,7 +510,7 @@ bool refused(int result)
 static const struct scene *const all[] = { memory_scenes, death_scenes,	  pressure_scenes,
 					   event_scenes,  process_scenes, green_scenes,
 					   odd_scenes,	  report_scenes,  random_scenes,
-					   stream_scenes, pool_scenes, virtual_scenes };
+					   stream_scenes, pool_scenes, virtual_scenes, async_scenes };
 
 /* scenes --list: prints a line for each scene that can run here, with "alone" or "any" */
 static int list(void)

@@ -57,6 +57,13 @@
 	X(pool_export)	 /* address -> data */                                                    \
 	X(pool_import)	 /* data, pool -> address */                                              \
 	X(pool_access)	 /* imported pool, device: gives the device access */                      \
+	X(a_pools)	 /* device -> its default pool, its pool */                               \
+	X(a_set_pool)	 /* device, pool: the device allocates from it */                          \
+	X(a_new_pool)	 /* device, handle types -> a pool */                                      \
+	X(a_attribute)	 /* pool, attribute, 1: sets it, value -> value */                         \
+	X(a_export_pool) /* pool: exports a descriptor of it, and closes that */                   \
+	X(a_alloc)	 /* bytes, stream -> address */                                            \
+	X(a_alloc_from)	 /* pool, bytes, stream -> address */                                      \
 	X(v_reserve)	 /* bytes -> address of a reservation */                                   \
 	X(v_free)	 /* address, bytes of the reservation */                                   \
 	X(v_create)	 /* bytes, handle types -> allocation */                                   \

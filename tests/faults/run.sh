@@ -4,7 +4,7 @@
 # Tests culimbo when calls fail and limits are reached, on the simulated driver.  One part
 # fails every call of libculimbo in turn; others reach real limits.
 #
-#   run.sh [BUILD_DIR [PART]]    PART: steps, virtual, conditions, limits or records
+#   run.sh [BUILD_DIR [PART]]    PART: steps, virtual, async, conditions, limits or records
 #
 # Prints the programs' TAP with consecutive numbers.  Three parts run at once, since they mostly
 # wait, each in its own folder, which is removed afterwards.
@@ -43,7 +43,9 @@ if [ "${1-}" = --part ]; then
 			timeout -k 5 120 "$FAULTS_BUILD/tests/faults/records"
 		;;
 	*)
-		case $name in virtual-*) export CULIMBO_SHARE=all ;; esac
+		case $name in virtual-* | async-*) export CULIMBO_SHARE=all ;; esac
+		# so that its handle is stale once it is freed
+		case $name in async-*) export CULIMBO_GRACE=0 ;; esac
 		LD_PRELOAD="$ours:$inject" timeout -k 5 300 "$FAULTS_BUILD/tests/faults/steps" "$name"
 		;;
 	esac > "$FAULTS_TMP/$name.out" 2>&1 < /dev/null
@@ -76,9 +78,10 @@ trap 'rm -rf "$FAULTS_TMP"' EXIT
 trap 'exit 130' HUP INT TERM
 
 case $only in
-all) parts='virtual-exporter importer exporter virtual-importer growing bare conditions limits records' ;;
-steps) parts='importer exporter virtual-exporter virtual-importer growing' ;;
+all) parts='virtual-exporter async-exporter importer exporter virtual-importer async-importer growing bare conditions limits records' ;;
+steps) parts='importer exporter virtual-exporter virtual-importer async-exporter async-importer growing' ;;
 virtual) parts='virtual-exporter virtual-importer' ;;
+async) parts='async-exporter async-importer' ;;
 conditions) parts='bare conditions' ;;
 limits | records) parts=$only ;;
 *)

@@ -34,7 +34,7 @@ enum {
 
 void (*scenario_condition)(void), (*scenario_later)(void);
 int scenario_more_blocks;
-bool scenario_virtual;
+bool scenario_virtual, scenario_async;
 static struct verdict verdict;
 
 static void expect(CUresult result, CUresult wanted, int line)
@@ -225,6 +225,33 @@ static int count_descriptors(void)
 	return n;
 }
 
+/* The same in one block of the default pool. */
+static CUdeviceptr allocate_two(void)
+{
+	CUdeviceptr address = 0;
+
+	MUST(cuMemAllocAsync(&address, 2 * PIECE, NULL));
+	MUST(cuStreamSynchronize(NULL));
+	MUST(cuMemsetD8(address, OWN, PIECE));
+	MUST(cuMemsetD8(address + PIECE, OWN_BIG, PIECE));
+	return address;
+}
+
+/* The driver gives no memory of a shared pool back to the device: the pool must use it again. */
+static bool is_used_again(CUdeviceptr address)
+{
+	int64_t until = now_ms() + BACK_MS;
+	CUdeviceptr next = 0;
+
+	do {
+		MUST(cuMemAllocAsync(&next, 2 * PIECE, NULL));
+		if (next == address)
+			return true;
+		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+	} while (now_ms() < until);
+	return false;
+}
+
 static CUdeviceptr map_two(void)
 {
 	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -270,17 +297,21 @@ __attribute__((noreturn)) static void play_virtual_exporter(int other, int up)
 	MUST(cuMemGetInfo(&before, &total));
 	if (scenario_condition)
 		scenario_condition();
-	address = map_two();
+	address = scenario_async ? allocate_two() : map_two();
 	shared.refused = !export_virtual(&shared.virtual, address) && !export_virtual(&shared.virtual, address);
 	MUST(cuCtxSynchronize());
 	hand(other, &shared, sizeof shared);
 	take(other, &word, 1); /* the importer has closed all but the block */
 	verdict.left = count_holds() - (word == 'b');
-	MUST(cuMemUnmap(address, 2 * PIECE));
-	MUST(cuMemAddressFree(address, 2 * PIECE));
+	if (scenario_async) {
+		MUST(cuMemFree(address));
+	} else {
+		MUST(cuMemUnmap(address, 2 * PIECE));
+		MUST(cuMemAddressFree(address, 2 * PIECE));
+	}
 	hand(other, "u", 1);
 	take(other, &word, 1);
-	verdict.kept = !comes_back(before, 1, false);
+	verdict.kept = !(scenario_async ? is_used_again(address) : comes_back(before, 1, false));
 	hand(up, &verdict, sizeof verdict);
 	exit(EXPORTER_STATUS);
 }

@@ -15,7 +15,8 @@
 /*
  * With scenario_virtual it is virtual memory instead (CULIMBO_SHARE=all): the exporter shares two
  * allocations side by side, after a block.  The importer opens them three times, and closes them.  The
- * exporter unmaps them, and the importer opens them once more.
+ * exporter unmaps them, and the importer opens them once more.  With scenario_async, too, the two are one block of
+ * the default pool, which the exporter frees.
  */
 enum { EXPORTER_STATUS = 7, IMPORTER_STATUS = 8 };
 
@@ -39,7 +40,7 @@ struct verdict {
  * its first call that shares.  By then the driver has all the resources that it needs.
  */
 extern void (*scenario_condition)(void);
-extern bool scenario_virtual;
+extern bool scenario_virtual, scenario_async;
 /*
  * Once the first blocks are open, the exporter shares so many more small blocks, which
  * no process opens.  It calls this, if not NULL, in between.

@@ -8,6 +8,8 @@
  *                                chunk of records and larger tables; only those calls
  *   steps virtual-exporter | virtual-importer
  *                                in that process, when virtual memory is shared
+ *   steps async-exporter | async-importer
+ *                                the same when memory of the default pool is
  *
  * judge.h says what must hold after each failure.  A run afterwards must be normal.  The
  * stepper itself is started with libculimbo and inject.so preloaded; each run forks it
@@ -239,8 +241,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "steps: run.sh starts me\n");
 		return 2;
 	}
-	scenario_virtual = !strncmp(argv[1], "virtual-", 8);
-	in_importer = !strcmp(argv[1] + (scenario_virtual ? 8 : 0), "importer");
+	scenario_async = !strncmp(argv[1], "async-", 6);
+	scenario_virtual = scenario_async || !strncmp(argv[1], "virtual-", 8);
+	in_importer = !strcmp(argv[1] + (scenario_async ? 6 : scenario_virtual ? 8 : 0), "importer");
 	/* what went before is that of a block, and failed in the other parts */
 	if (scenario_virtual)
 		*(in_importer ? &faulty.importer_condition : &faulty.exporter_condition) = count_from_now;

@@ -24,6 +24,7 @@
 #include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/shim.h"
+#include "shim/shm/pool_handle.h"
 #include "tests/fuzz/context.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -232,9 +233,19 @@ static CUipcMemHandle handle_from(struct input *in)
 		tail = cl_stamp_pack(stamp);
 		memcpy(handle.reserved + 56, &tail, sizeof tail);
 		break;
-	default: /* all bytes differ */
+	default: /* all bytes differ; or it is marked as one of a pool's block, and has a good stamp or another */
+		tail = 0;
+		memcpy(&tail, handle.reserved + 56, sizeof tail);
 		for (int i = 0; i < 64; i++)
 			handle.reserved[i] = (char)eat(in, 1);
+		if (handle.reserved[0] & 1) {
+			const uint64_t mark = CL_POOL_HANDLE_MARK;
+
+			memcpy(handle.reserved + offsetof(struct cl_pool_handle, mark), &mark, sizeof mark);
+			memset(handle.reserved + 12, 0, handle.reserved[0] & 2 ? 20 : 0);
+			if (handle.reserved[0] & 4)
+				memcpy(handle.reserved + 56, &tail, sizeof tail);
+		}
 	}
 	return handle;
 }

@@ -546,4 +546,5 @@ const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { 
 	green_scenes[] = { { .name = NULL } },
 	odd_scenes[] = { { .name = NULL } }, report_scenes[] = { { .name = NULL } },
 	random_scenes[] = { { .name = NULL } }, stream_scenes[] = { { .name = NULL } },
-	pool_scenes[] = { { .name = NULL } }, virtual_scenes[] = { { .name = NULL } };
+	pool_scenes[] = { { .name = NULL } }, virtual_scenes[] = { { .name = NULL } },
+	async_scenes[] = { { .name = NULL } };

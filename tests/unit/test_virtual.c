@@ -9,6 +9,7 @@
 
 #include "shim/descriptors/ask.h"
 #include "shim/descriptors/server.h"
+#include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
 #include "shim/shm/virtual_handle.h"
 #include "shim/virtual.h"
@@ -215,7 +216,7 @@ IN_A_CHILD(a_handle_names_the_allocation_or_the_reservation)
 	CHECK_EQUAL(cl_memory_export(&again, AT + 2 * SIZE), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(cl_memory_export(&again, AT + 4 * SIZE), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(cl_own.header->live_blocks, 2);
-	cl_virtual_end(SOON);
+	cl_service_end(SOON);
 }
 
 IN_A_CHILD(an_unmap_ends_the_handle_before_the_driver_is_called)
@@ -242,7 +243,7 @@ IN_A_CHILD(an_unmap_ends_the_handle_before_the_driver_is_called)
 	CHECK_EQUAL(drv.unmaps, 3);
 	CHECK_EQUAL(cl_memory_export(&again, AT + SIZE), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(cl_own.header->live_blocks, 0);
-	cl_virtual_end(SOON);
+	cl_service_end(SOON);
 }
 
 /* 70 allocations, one of which moves to another end between two batches. */
@@ -314,7 +315,7 @@ static int open_while_one_moves(unsigned int from, unsigned int to)
 	region = cl_own;
 	region.locks = &of_another;
 	got = cl_ask(&asking);
-	cl_virtual_end(SOON);
+	cl_service_end(SOON);
 	if (got < 0)
 		return got;
 	CHECK_EQUAL(got, (int)moving.n);
@@ -345,7 +346,7 @@ IN_A_CHILD(without_the_service_there_is_no_handle)
 
 	start();
 	map_two();
-	cl_virtual_end(SOON);
+	cl_service_end(SOON);
 	CHECK_EQUAL(cl_memory_export(&handle, AT + SIZE), CUDA_ERROR_INVALID_VALUE);
 }
 

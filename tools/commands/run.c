@@ -156,7 +156,7 @@ static const struct cu_option options[] = {
 	{ "observe", OPTION_OBSERVE, NULL,
 	  "keep nothing, refuse nothing and change no result: only report what would be prevented (CULIMBO_MODE)" },
 	{ "share-all", OPTION_SHARE_ALL, NULL,
-	  "share also what CUDA refuses to: virtual memory by handles of cuIpcGetMemHandle (CULIMBO_SHARE)" },
+	  "share also what CUDA refuses to: virtual and stream-ordered memory by handles of cuIpcGetMemHandle (CULIMBO_SHARE)" },
 	{ "simulate", OPTION_SIMULATE, NULL,
 	  "use the simulated driver: no GPU is needed (CULIMBO_SIM_MEMORY, CULIMBO_SIM_DEVICES)" },
 	{ "no-preload", OPTION_NO_PRELOAD, NULL,

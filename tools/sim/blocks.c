@@ -80,6 +80,21 @@ void sim_memory_trim(struct sim_memory_pool *pool, size_t keep)
 	} while (oldest);
 }
 
+uint64_t sim_memory_used(const struct sim_memory_pool *pool)
+{
+	uint64_t used = 0;
+
+	for (const struct sim_region *r = sim_pool_owner(pool->device)->regions; r; r = r->next) {
+		if (r->pool != pool || r->cached)
+			continue;
+		if (r->kind == SIM_ASYNC)
+			used += r->pages * SIM_PAGE;
+		else if (r->kind == SIM_ASYNC_CHUNK)
+			used += (SIM_UNITS - r->chunk->free_units) * (uint64_t)SIM_UNIT;
+	}
+	return used;
+}
+
 void sim_memory_waited(void)
 {
 	struct sim_region *over;

@@ -157,6 +157,9 @@
 	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, 0)                  \
 	X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020, 0) \
 	X(cuMemGetInfo, cuMemGetInfo, 2000, 0)                                                     \
+	X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000, 0)                                \
+	X(cuMemGetMemPool, cuMemGetMemPool, 13000, 0)                                              \
+	X(cuMemSetMemPool, cuMemSetMemPool, 13000, 0)                                              \
 	X(cuMemGetInfo, cuMemGetInfo_v2, 3020, 0)                                                  \
 	X(cuMemHostAlloc, cuMemHostAlloc, 2020, 0)                                                 \
 	X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer, 2020, 0)                           \

@@ -216,6 +216,31 @@ SIM_CALL(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle))
 	return result;
 }
 
+/* CUDA 13.0: by location.  Only pinned memory of devices has pools here. */
+static CUresult get_pool_at(CUmemoryPool *handle, const CUmemLocation *location, CUmemAllocationType type, bool is_default)
+{
+	if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return sim_ready() ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+	return get_pool(handle, location->id, is_default);
+}
+
+SIM_CALL(cuMemGetDefaultMemPool, (CUmemoryPool *handle, CUmemLocation *location, CUmemAllocationType type))
+{
+	return get_pool_at(handle, location, type, true);
+}
+
+SIM_CALL(cuMemGetMemPool, (CUmemoryPool *handle, CUmemLocation *location, CUmemAllocationType type))
+{
+	return get_pool_at(handle, location, type, false);
+}
+
+SIM_CALL(cuMemSetMemPool, (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle))
+{
+	if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return sim_ready() ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+	return cuDeviceSetMemPool(location->id, handle);
+}
+
 SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
 {
 	static _Atomic uint32_t last_number;
@@ -295,7 +320,7 @@ SIM_CALL(cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep))
 	return result;
 }
 
-/* The first three are ints, the others 64 bits wide. */
+/* The high-water marks stay what the program sets them to.  The first three are ints, the others 64 bits wide. */
 static size_t attribute_bytes(CUmemPool_attribute attribute)
 {
 	return attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES ? 4 : 8;
@@ -327,8 +352,15 @@ SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attrib
 	object = pool_of(handle);
 	if (!object || !value || (unsigned int)attribute >= SIM_MEMPOOL_ATTRIBUTES)
 		result = CUDA_ERROR_INVALID_VALUE;
-	else
+	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT) {
+		uint64_t bytes = object->reserved;
+
+		if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+			bytes = sim_memory_used(object);
+		memcpy(value, &bytes, sizeof(bytes));
+	} else {
 		memcpy(value, &object->attribute[attribute], attribute_bytes(attribute));
+	}
 	sim_leave();
 	return result;
 }

@@ -373,6 +373,8 @@ bool sim_memory_of_pool(const struct sim_region *region);
  * bytes.
  */
 void sim_memory_trim(struct sim_memory_pool *pool, size_t keep);
+/* Returns the bytes of the blocks that @pool has given out. */
+uint64_t sim_memory_used(const struct sim_memory_pool *pool);
 /*
  * To be called when the program has waited for something: pools give back what is over their
  * release thresholds.

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools that are made exportable: see async.h. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/base/log.h"
+#include "shim/base/options.h"
+#include "shim/base/table.h"
+#include "shim/driver/visit.h"
+#include "shim/exporter/async.h"
+#include "shim/exporter/virtual.h"
+#include "shim/limbo/exporter.h"
+#include "shim/self/self.h"
+
+#define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+enum { DEVICES = 64 };
+/* So long a destroy waits for the driver to make a descriptor. */
+#define EXPORT_WAIT 1000000000ull
+/* So long a thread waits for another one that makes the stand-ins. */
+#define MAKE_WAIT 1000000000ull
+
+struct cl_async_pool {
+	struct cl_link link; /* its key: the CUmemoryPool */
+	uint64_t number;     /* no other pool of this process has it, nor gets it later */
+	int device;
+	bool added;	/* it is exportable, which the program has not asked for */
+	bool stand_in;	/* and no pool that the program has made */
+	bool handed;	/* something of it was shared: .threshold is the program's */
+	bool ready;	/* the driver makes export data of its blocks, and its threshold is the greatest */
+	bool set;	/* the program has set its threshold since */
+	bool ending;	/* the program destroys it */
+	unsigned int exporting; /* threads that are in the driver with it */
+	cuuint64_t threshold;
+};
+
+_Atomic bool cl_async_made;
+static struct cl_table pools = CL_TABLE_BEGIN(pools); /* this and the rest under cl_exports_lock */
+static uint64_t numbers;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool making;
+/* By device; NULL: none.  They are read without the lock once cl_async_made is set. */
+static CUmemoryPool defaults[DEVICES], stand_ins[DEVICES];
+
+static uint64_t key_of(CUmemoryPool pool)
+{
+	return (uint64_t)(uintptr_t)pool;
+}
+
+static struct cl_async_pool *find_locked(CUmemoryPool pool)
+{
+	return cl_table_find(&pools, key_of(pool));
+}
+
+/* Returns true if the program is not to see that the driver exports @pool, which may be NULL. */
+static bool is_hidden(const struct cl_async_pool *pool)
+{
+	return pool && pool->added && cl_options.share.number != CL_SHARE_ALL_VISIBLE;
+}
+
+static bool driver_can(void)
+{
+	return cl_driver.cuMemPoolCreate && cl_driver.cuMemPoolDestroy && cl_driver.cuDeviceGetDefaultMemPool &&
+	       cl_driver.cuDeviceGetMemPool && cl_driver.cuDeviceSetMemPool && cl_driver.cuMemPoolExportPointer &&
+	       cl_driver.cuMemPoolExportToShareableHandle && cl_driver.cuMemPoolGetAttribute &&
+	       cl_driver.cuMemPoolSetAttribute && cl_driver.cuMemAllocFromPoolAsync && cl_driver.cuStreamIsCapturing;
+}
+
+bool cl_async_is_on(void)
+{
+	return cl_virtual_is_on() && driver_can() && !cl_virtual_is_slow_driver();
+}
+
+void cl_async_say_no_memory(void)
+{
+	cl_log_once(CL_LOG_ERROR, "no memory to note a memory pool: what it allocates cannot be shared by handles. The process "
+				  "is out of host memory, not of the GPU's");
+}
+
+/* ------------------------------------------------------------------- the stand-ins */
+static void add(struct cl_async_pool *pool, CUmemoryPool handle)
+{
+	pool->link.key = key_of(handle);
+	cl_lock(&cl_exports_lock);
+	pool->number = ++numbers;
+	cl_table_add(&pools, &pool->link);
+	cl_unlock(&cl_exports_lock);
+}
+
+static void make_stand_in(CUdevice device)
+{
+	const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				       .handleTypes = FD,
+				       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device } };
+	CUmemoryPool real, current, ours;
+	struct cl_async_pool *pool;
+
+	if (cl_driver.cuDeviceGetDefaultMemPool(&real, device) != CUDA_SUCCESS)
+		return;
+	defaults[device] = real;
+	pool = calloc(1, sizeof *pool);
+	if (!pool)
+		cl_async_say_no_memory();
+	/* a device without pools, or without such, keeps what it has */
+	if (!pool || cl_driver.cuMemPoolCreate(&ours, &props) != CUDA_SUCCESS) {
+		free(pool);
+		return;
+	}
+	if (cl_driver.cuDeviceGetMemPool(&current, device) != CUDA_SUCCESS ||
+	    (current == real && cl_driver.cuDeviceSetMemPool(device, ours) != CUDA_SUCCESS)) {
+		cl_driver.cuMemPoolDestroy(ours);
+		free(pool);
+		return;
+	}
+	stand_ins[device] = ours;
+	pool->device = device;
+	pool->added = pool->stand_in = true;
+	add(pool, ours);
+}
+
+/* Returns false if the driver is not initialised yet. */
+static bool make_all(void)
+{
+	struct cl_stay stay;
+	int n;
+
+	if (cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS)
+		return false;
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	for (CUdevice device = 0; device < n && device < DEVICES; device++)
+		make_stand_in(device);
+	cl_stay_end(&stay);
+	return true;
+}
+
+void cl_async_make(void)
+{
+	struct timespec until = cl_after(MAKE_WAIT);
+	bool made = true;
+
+	cl_lock(&cl_exports_lock);
+	while (making && cl_lock_wait_until(&changed, &cl_exports_lock, &until))
+		;
+	if (making || cl_async_made) {
+		cl_unlock(&cl_exports_lock);
+		return;
+	}
+	making = true;
+	cl_unlock(&cl_exports_lock);
+	if (cl_async_is_on())
+		made = make_all();
+	cl_lock(&cl_exports_lock);
+	making = false;
+	/* release: the stand-ins are there for those who see it */
+	atomic_store_explicit(&cl_async_made, made, memory_order_release);
+	pthread_cond_broadcast(&changed);
+	cl_unlock(&cl_exports_lock);
+}
+
+CUmemoryPool cl_async_shown(CUmemoryPool pool)
+{
+	for (int device = 0; pool && device < DEVICES; device++)
+		if (defaults[device] == pool && stand_ins[device])
+			return stand_ins[device];
+	return pool;
+}
+
+CUmemoryPool cl_async_default_of(CUmemoryPool pool)
+{
+	for (int device = 0; pool && device < DEVICES; device++)
+		if (stand_ins[device] == pool)
+			return defaults[device];
+	return NULL;
+}
+
+CUmemoryPool cl_async_as_asked(CUmemoryPool handle)
+{
+	const struct cl_async_pool *pool;
+
+	cl_lock(&cl_exports_lock);
+	pool = find_locked(handle);
+	if (is_hidden(pool) && defaults[pool->device])
+		handle = defaults[pool->device];
+	cl_unlock(&cl_exports_lock);
+	return handle;
+}
+
+void cl_async_set_again(void)
+{
+	struct cl_stay stay;
+	CUmemoryPool current;
+
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	for (CUdevice device = 0; device < DEVICES; device++)
+		if (stand_ins[device] && cl_driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS &&
+		    current == defaults[device])
+			cl_driver.cuDeviceSetMemPool(device, stand_ins[device]);
+	cl_stay_end(&stay);
+}
+
+/* ------------------------------------------------------------- pools of the program */
+/* CUDA 12.8 has named this field, which was among the reserved bytes. */
+static bool has_usage(const CUmemPoolProps *props)
+{
+	uint16_t usage;
+
+	memcpy(&usage, (const char *)&props->win32SecurityAttributes + sizeof(void *) + sizeof(size_t), sizeof usage);
+	return usage;
+}
+
+static bool can_be_shared(const CUmemPoolProps *props)
+{
+	return props && props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+	       props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && props->location.id >= 0 &&
+	       props->location.id < DEVICES && !props->win32SecurityAttributes && !has_usage(props);
+}
+
+CUresult cl_async_pool_create(CUmemoryPool *handle, const CUmemPoolProps *props)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	struct cl_async_pool *pool;
+
+	if (!can_be_shared(props) || !cl_async_is_on())
+		return cl_driver.cuMemPoolCreate(handle, props);
+	pool = calloc(1, sizeof *pool);
+	if (!pool) {
+		cl_async_say_no_memory();
+		return cl_driver.cuMemPoolCreate(handle, props);
+	}
+	/* what is added is kept from the program by asking the default pool instead */
+	cl_async_need();
+	pool->device = props->location.id;
+	if (props->handleTypes == CU_MEM_HANDLE_TYPE_NONE && defaults[pool->device]) {
+		CUmemPoolProps more = *props;
+
+		more.handleTypes = FD;
+		result = cl_driver.cuMemPoolCreate(handle, &more);
+		pool->added = result == CUDA_SUCCESS;
+	}
+	if (!pool->added && result != CUDA_ERROR_OUT_OF_MEMORY)
+		result = cl_driver.cuMemPoolCreate(handle, props);
+	if (result == CUDA_SUCCESS && (pool->added || ((unsigned int)props->handleTypes & FD)))
+		add(pool, *handle);
+	else
+		free(pool);
+	return result;
+}
+
+struct cl_async_pool *cl_async_destroy_begin(struct cl_exporter *ex, CUmemoryPool handle)
+{
+	struct timespec until = cl_after(EXPORT_WAIT);
+	struct cl_async_pool *pool;
+	struct cl_stay stay;
+	int fd = -1;
+
+	cl_lock(&cl_exports_lock);
+	pool = find_locked(handle);
+	if (!pool || pool->stand_in || pool->ending) {
+		cl_unlock(&cl_exports_lock);
+		return NULL;
+	}
+	pool->ending = true;
+	while (pool->exporting && cl_lock_wait_until(&changed, &cl_exports_lock, &until))
+		;
+	cl_unlock(&cl_exports_lock);
+	/* its blocks live on, and who opens one needs the pool */
+	if (pool->ready) {
+		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+		if (cl_driver.cuMemPoolExportToShareableHandle(&fd, handle, FD, 0) != CUDA_SUCCESS)
+			fd = -1;
+		cl_stay_end(&stay);
+	}
+	cl_lock(&cl_exports_lock);
+	cl_table_remove(&pools, &pool->link);
+	if (fd >= 0 && !cl_own_pool_keep(&ex->blocks.own_pools, key_of(handle), fd))
+		close(fd);
+	cl_unlock(&cl_exports_lock);
+	return pool;
+}
+
+void cl_async_destroy_end(struct cl_exporter *ex, struct cl_async_pool *pool, bool gone)
+{
+	if (!pool)
+		return;
+	if (gone) {
+		free(pool);
+		return;
+	}
+	cl_lock(&cl_exports_lock);
+	cl_own_pool_keep(&ex->blocks.own_pools, pool->link.key, -1);
+	pool->ending = false;
+	cl_table_add(&pools, &pool->link);
+	cl_unlock(&cl_exports_lock);
+}
+
+/* ------------------------------------------------------------------------ captures */
+static CUmemoryPool pool_of_stream(CUstream stream, bool per_thread)
+{
+	CUresult (*context_of)(CUstream, CUcontext *) =
+		per_thread && cl_driver.cuStreamGetCtx_ptsz ? cl_driver.cuStreamGetCtx_ptsz : cl_driver.cuStreamGetCtx;
+	CUmemoryPool pool = NULL;
+	CUcontext ctx = NULL;
+	struct cl_stay stay;
+	CUdevice device;
+
+	if (context_of && context_of(stream, &ctx) != CUDA_SUCCESS)
+		return NULL;
+	if (cl_stay_begin(&stay, ctx, CL_STAY_AS_PROGRAM) != CUDA_SUCCESS ||
+	    cl_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+	    cl_driver.cuDeviceGetMemPool(&pool, device) != CUDA_SUCCESS)
+		pool = NULL;
+	cl_stay_end(&stay);
+	return pool;
+}
+
+CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool from, CUstream stream, bool per_thread)
+{
+	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
+		per_thread && cl_driver.cuStreamIsCapturing_ptsz ? cl_driver.cuStreamIsCapturing_ptsz :
+								   cl_driver.cuStreamIsCapturing;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	const struct cl_async_pool *pool;
+
+	if (is_capturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!from)
+		from = pool_of_stream(stream, per_thread);
+	cl_lock(&cl_exports_lock);
+	pool = from ? find_locked(from) : NULL;
+	from = pool && pool->added ? defaults[pool->device] : NULL;
+	cl_unlock(&cl_exports_lock);
+	if (!from)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes, from,
+													stream);
+}
+
+/* ---------------------------------------------------------------- the threshold */
+bool cl_async_threshold_set(CUmemoryPool handle, cuuint64_t threshold)
+{
+	struct cl_async_pool *pool;
+	bool ours;
+
+	cl_lock(&cl_exports_lock);
+	pool = find_locked(handle);
+	ours = pool && pool->handed;
+	if (ours) {
+		pool->threshold = threshold;
+		pool->set = true;
+	}
+	cl_unlock(&cl_exports_lock);
+	return ours;
+}
+
+bool cl_async_threshold_get(CUmemoryPool handle, cuuint64_t *threshold)
+{
+	const struct cl_async_pool *pool;
+	bool ours;
+
+	cl_lock(&cl_exports_lock);
+	pool = find_locked(handle);
+	/* while the driver is asked for the first time, it says the program's */
+	ours = pool && pool->handed && (pool->ready || pool->set);
+	if (ours)
+		*threshold = pool->threshold;
+	cl_unlock(&cl_exports_lock);
+	return ours;
+}
+
+/* ------------------------------------------------------------------------- sharing */
+/* Begins a call of the driver's with @handle.  Returns NULL if it is not known, or being destroyed. */
+static struct cl_async_pool *begin_export_locked(CUmemoryPool handle)
+{
+	struct cl_async_pool *pool = find_locked(handle);
+
+	if (!pool || pool->ending)
+		return NULL;
+	pool->exporting++;
+	return pool;
+}
+
+static void end_export_locked(struct cl_async_pool *pool)
+{
+	pool->exporting--;
+	pthread_cond_broadcast(&changed);
+}
+
+/* Exports the pool once, without which its blocks have no export data (measured), and has it keep its memory. */
+static bool prepare(CUmemoryPool handle, cuuint64_t *threshold)
+{
+	cuuint64_t most = UINT64_MAX;
+	int fd;
+
+	if (cl_driver.cuMemPoolExportToShareableHandle(&fd, handle, FD, 0) != CUDA_SUCCESS)
+		return false;
+	close(fd);
+	if (cl_driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, threshold) != CUDA_SUCCESS)
+		*threshold = 0;
+	return cl_driver.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most) == CUDA_SUCCESS;
+}
+
+uint64_t cl_async_hand_out(CUmemoryPool handle)
+{
+	struct timespec until = cl_after(EXPORT_WAIT);
+	struct cl_async_pool *pool;
+	cuuint64_t threshold = 0;
+	uint64_t number = 0;
+	bool first, done, lost = false;
+
+	cl_lock(&cl_exports_lock);
+	pool = begin_export_locked(handle);
+	if (!pool) {
+		cl_unlock(&cl_exports_lock);
+		return 0;
+	}
+	/* another thread prepares it */
+	while (pool->handed && !pool->ready && cl_lock_wait_until(&changed, &cl_exports_lock, &until))
+		;
+	first = !pool->handed;
+	pool->handed = true;
+	if (first)
+		pool->set = false;
+	cl_unlock(&cl_exports_lock);
+	done = first && prepare(handle, &threshold);
+	cl_lock(&cl_exports_lock);
+	if (first) {
+		pool->handed = pool->ready = done;
+		if (!pool->set)
+			pool->threshold = threshold;
+		lost = !done && pool->set;
+		threshold = pool->threshold;
+	}
+	if (pool->ready)
+		number = pool->number;
+	cl_unlock(&cl_exports_lock);
+	/* the program has set it meanwhile, and it is the driver's again */
+	if (lost)
+		cl_driver.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+	cl_lock(&cl_exports_lock);
+	end_export_locked(pool);
+	cl_unlock(&cl_exports_lock);
+	return number;
+}
+
+bool cl_async_is_added(CUmemoryPool handle)
+{
+	const struct cl_async_pool *pool;
+	bool added;
+
+	cl_lock(&cl_exports_lock);
+	pool = find_locked(handle);
+	added = pool && pool->added;
+	cl_unlock(&cl_exports_lock);
+	return added;
+}
+
+bool cl_async_is_shareable(CUmemoryPool handle)
+{
+	bool known;
+
+	cl_lock(&cl_exports_lock);
+	known = handle && find_locked(handle);
+	cl_unlock(&cl_exports_lock);
+	return known;
+}
+
+int cl_async_descriptor(uint64_t handle)
+{
+	CUmemoryPool of = (CUmemoryPool)(uintptr_t)handle;
+	struct cl_async_pool *pool;
+	struct cl_stay stay;
+	CUresult result;
+	int fd = -1;
+
+	cl_lock(&cl_exports_lock);
+	pool = begin_export_locked(of);
+	cl_unlock(&cl_exports_lock);
+	if (!pool)
+		return -ESTALE;
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	result = cl_driver.cuMemPoolExportToShareableHandle(&fd, of, FD, 0);
+	cl_stay_end(&stay);
+	cl_lock(&cl_exports_lock);
+	end_export_locked(pool);
+	cl_unlock(&cl_exports_lock);
+	return result == CUDA_SUCCESS ? fd : result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
+}
+
+void cl_async_forget(void)
+{
+	pools = (struct cl_table)CL_TABLE_BEGIN(pools);
+	changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+	making = false;
+	memset(defaults, 0, sizeof defaults);
+	memset(stand_ins, 0, sizeof stand_ins);
+	cl_async_made = false;
+}

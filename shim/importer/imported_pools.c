@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools of other processes: see imported_pools.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/base/clock.h"
+#include "shim/descriptors/ask.h"
+#include "shim/driver/visit.h"
+#include "shim/importer/imported_pools.h"
+#include "shim/importer/virtual.h"
+#include "shim/self/own_file.h"
+#include "shim/self/self.h"
+
+#define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+struct cl_imported_pool {
+	struct cl_link link;
+	uint64_t exporter, number;
+	uint64_t users;
+	uint64_t devices; /* a bit for each that opens blocks of it */
+	CUmemoryPool handle;
+};
+static struct cl_table pools = CL_TABLE_BEGIN(pools); /* under cl_imports_lock */
+
+static uint64_t key_of(uint64_t exporter, uint64_t number)
+{
+	return cl_hash_word(exporter) ^ number;
+}
+
+static struct cl_imported_pool *find_locked(uint64_t exporter, uint64_t number)
+{
+	uint64_t key = key_of(exporter, number);
+	struct cl_link *link = cl_table_find(&pools, key);
+
+	for (; link; link = link->next) {
+		struct cl_imported_pool *pool = (struct cl_imported_pool *)(void *)link;
+
+		if (link->key == key && pool->exporter == exporter && pool->number == number)
+			return pool;
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------------- what a handle names */
+/* Reads the export data from @region.  Returns false if its record is not that of the handle. */
+static bool read_data(struct cl_pool_named *named, const struct cl_region *region)
+{
+	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
+	uint32_t record = named->stamp.record;
+	uint8_t handle[64];
+
+	/* from here on it has the generation as the file has it */
+	if (!cl_region_has_stamped(region, &named->stamp))
+		return false;
+	if (record >= CL_RECORDS || chunks > CL_CHUNKS || record / CL_CHUNK >= chunks ||
+	    region->record[record].kind != CL_POOL)
+		return false;
+	cl_record_handle(region, record, handle);
+	memset(&named->form, 0, sizeof named->form);
+	memcpy(named->form.data, handle + 8, CL_POOL_DRIVERS);
+	/* it may be another block's by now: then the stamp's generation is over, and the lookup refuses it */
+	if (cl_pool_fingerprint(named->form.data) != named->handle.fingerprint)
+		return false;
+	cl_pool_put_stamp(named->form.data, named->handle.fingerprint, named->handle.stamp, named->handle.pid);
+	return true;
+}
+
+int cl_pool_named_get(struct cl_pool_named *named, const void *handle)
+{
+	bool read = false, own = false;
+	int err = 0;
+
+	memcpy(&named->handle, handle, sizeof named->handle);
+	named->stamp = cl_stamp_unpack(named->handle.stamp);
+	named->peer = NULL;
+	if (!named->stamp.file_id || named->handle.bytes || named->handle.more || named->handle.zero)
+		return -ENOENT;
+	cl_lock(&cl_imports_lock);
+	if (cl_own_may_be(named->stamp.file_id)) {
+		cl_lock(&cl_exports_lock);
+		own = cl_own.file_id == named->stamp.file_id;
+		read = own && read_data(named, &cl_own);
+		cl_unlock(&cl_exports_lock);
+	}
+	if (!own)
+		named->peer = cl_peer_get(named->stamp.file_id, &err);
+	if (named->peer && read_data(named, &named->peer->region)) {
+		read = true;
+		named->peer->holds++; /* it stays open */
+	} else {
+		named->peer = NULL;
+	}
+	cl_unlock(&cl_imports_lock);
+	return read ? 0 : -ENOENT;
+}
+
+void cl_pool_named_put(struct cl_pool_named *named)
+{
+	if (!named->peer)
+		return;
+	cl_lock(&cl_imports_lock);
+	cl_peer_put(named->peer);
+	cl_unlock(&cl_imports_lock);
+	named->peer = NULL;
+}
+
+/* -------------------------------------------------------------------------- access */
+/* Lets @device reach @pool, if it does not yet. */
+static CUresult give_access(CUmemoryPool pool, CUdevice device)
+{
+	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device },
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemAccess_flags has = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+
+	if (cl_driver.cuMemPoolGetAccess && cl_driver.cuMemPoolGetAccess(&has, pool, &access.location) == CUDA_SUCCESS &&
+	    has == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		return CUDA_SUCCESS;
+	return cl_driver.cuMemPoolSetAccess ? cl_driver.cuMemPoolSetAccess(pool, &access, 1) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* The same for @device, which opens a block, and for those that have peer access to it. */
+static CUresult give_all_access(CUmemoryPool pool, CUdevice device)
+{
+	CUresult result = give_access(pool, device);
+	uint64_t peers = cl_virtual_peers(device);
+
+	for (CUdevice peer = 0; result == CUDA_SUCCESS && peer < CL_MIRROR_DEVICES; peer++)
+		if (peers >> peer & 1)
+			result = give_access(pool, peer);
+	return result;
+}
+
+void cl_imported_pools_add_device(CUdevice of, CUdevice device)
+{
+	struct cl_link *link, *next;
+	CUmemoryPool some[16];
+	struct cl_stay stay;
+	unsigned int n;
+
+	if (of < 0 || of >= CL_MIRROR_DEVICES)
+		return;
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	/* a few at a time, since the driver is called without the lock; .devices says who has been */
+	do {
+		n = 0;
+		cl_lock(&cl_imports_lock);
+		CL_TABLE_EACH (&pools, link, next) {
+			struct cl_imported_pool *pool = (struct cl_imported_pool *)(void *)link;
+
+			if (n < 16 && (pool->devices >> of & 1) && !(pool->devices >> device & 1)) {
+				pool->devices |= UINT64_C(1) << device;
+				some[n++] = pool->handle;
+			}
+		}
+		cl_unlock(&cl_imports_lock);
+		for (unsigned int i = 0; i < n; i++)
+			give_access(some[i], device);
+	} while (n == 16);
+	cl_stay_end(&stay);
+}
+
+/* ------------------------------------------------------------------------- imports */
+struct getting {
+	CUmemoryPool pool;
+	CUresult result; /* the driver's, if it was asked */
+};
+
+static int take(void *arg, const struct cl_piece *piece, int fd)
+{
+	struct getting *get = arg;
+
+	(void)piece;
+	if (get->pool)
+		return -EBADMSG;
+	get->result = cl_driver.cuMemPoolImportFromShareableHandle(&get->pool, (void *)(intptr_t)fd, FD, 0);
+	if (get->result != CUDA_SUCCESS)
+		get->pool = NULL;
+	return get->result == CUDA_SUCCESS ? 0 : -EIO;
+}
+
+static CUresult import(const struct cl_pool_named *named, CUmemoryPool *handle)
+{
+	struct getting get = { .result = CUDA_ERROR_OPERATING_SYSTEM };
+	struct cl_asking asking = { .record = named->stamp.record,
+				    .generation = named->stamp.generation,
+				    .take = take,
+				    .arg = &get };
+	CUresult result;
+
+	result = cl_virtual_ask(&asking, named->peer, named->handle.pid);
+	if (result == CUDA_SUCCESS && get.result != CUDA_SUCCESS)
+		result = get.result;
+	if (result != CUDA_SUCCESS && get.pool)
+		cl_driver.cuMemPoolDestroy(get.pool);
+	*handle = get.pool;
+	return result;
+}
+
+/* Counts one more user of the pool of @named, if it is known. */
+static struct cl_imported_pool *use_locked(const struct cl_pool_named *named, uint64_t exporter, CUdevice device)
+{
+	struct cl_imported_pool *pool = find_locked(exporter, named->handle.pool);
+
+	if (pool) {
+		pool->users++;
+		pool->devices |= UINT64_C(1) << device;
+	}
+	return pool;
+}
+
+static CUresult get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool)
+{
+	uint64_t exporter = (uint64_t)named->stamp.file_id << 32 | (uint32_t)cl_mix(named->peer->region.header->created);
+	struct cl_imported_pool *fresh;
+	CUresult result;
+
+	cl_lock(&cl_imports_lock);
+	*pool = use_locked(named, exporter, device);
+	cl_unlock(&cl_imports_lock);
+	if (*pool)
+		return CUDA_SUCCESS;
+	fresh = calloc(1, sizeof *fresh);
+	if (!fresh)
+		return cl_virtual_say(named->handle.pid, -ENOMEM);
+	result = import(named, &fresh->handle);
+	if (result != CUDA_SUCCESS) {
+		free(fresh);
+		return result;
+	}
+	fresh->exporter = exporter;
+	fresh->number = named->handle.pool;
+	fresh->link.key = key_of(exporter, fresh->number);
+	cl_lock(&cl_imports_lock);
+	*pool = use_locked(named, exporter, device);
+	if (!*pool) {
+		cl_table_add(&pools, &fresh->link);
+		*pool = use_locked(named, exporter, device);
+		fresh = NULL;
+	}
+	cl_unlock(&cl_imports_lock);
+	/* another thread was faster */
+	if (fresh) {
+		cl_driver.cuMemPoolDestroy(fresh->handle);
+		free(fresh);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool)
+{
+	CUmemoryPool unused;
+	struct cl_stay stay;
+	CUresult result;
+
+	if (device < 0 || device >= CL_MIRROR_DEVICES || !cl_driver.cuMemPoolImportFromShareableHandle ||
+	    !cl_driver.cuMemPoolImportPointer || !cl_driver.cuMemPoolDestroy)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	result = get(named, device, pool);
+	if (result == CUDA_SUCCESS) {
+		result = give_all_access((*pool)->handle, device);
+		if (result != CUDA_SUCCESS) {
+			unused = cl_imported_pool_put(*pool);
+			if (unused)
+				cl_driver.cuMemPoolDestroy(unused);
+		}
+	}
+	cl_stay_end(&stay);
+	return result;
+}
+
+CUmemoryPool cl_imported_pool_handle(const struct cl_imported_pool *pool)
+{
+	return pool->handle;
+}
+
+CUmemoryPool cl_imported_pool_put(struct cl_imported_pool *pool)
+{
+	CUmemoryPool last = NULL;
+
+	cl_lock(&cl_imports_lock);
+	if (!--pool->users) {
+		last = pool->handle;
+		cl_table_remove(&pools, &pool->link);
+		free(pool);
+	}
+	cl_unlock(&cl_imports_lock);
+	return last;
+}
+
+void cl_imported_pools_forget(void)
+{
+	pools = (struct cl_table)CL_TABLE_BEGIN(pools);
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front door for stream-ordered memory: see pool_handles.h. */
+#include <errno.h>
+#include <string.h>
+
+#include "shim/base/options.h"
+#include "shim/door.h"
+#include "shim/driver/made.h"
+#include "shim/exporter/async.h"
+#include "shim/exporter/pool_handle.h"
+#include "shim/importer/open.h"
+#include "shim/importer/virtual.h"
+#include "shim/limbo/collector.h"
+#include "shim/limbo/exporter.h"
+#include "shim/limbo/fence.h"
+#include "shim/limbo/pool_opens.h"
+#include "shim/pool_handles.h"
+#include "shim/shim.h"
+#include "shim/shm/gc.h"
+
+/* --------------------------------------------------------------------- allocations */
+CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
+{
+	CUresult result;
+
+	if (__builtin_expect(!cl_async_made, 0))
+		cl_async_before();
+	result = (per_thread ? cl_driver.cuMemAllocAsync_ptsz : cl_driver.cuMemAllocAsync)(dptr, bytes, stream);
+	return __builtin_expect(result == CUDA_ERROR_NOT_SUPPORTED, 0) ?
+		       cl_async_alloc_captured(dptr, bytes, NULL, stream, per_thread) :
+		       result;
+}
+
+CUresult cl_async_alloc_from(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
+{
+	CUresult result = (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(
+		dptr, bytes, pool, stream);
+
+	return __builtin_expect(result == CUDA_ERROR_NOT_SUPPORTED, 0) ?
+		       cl_async_alloc_captured(dptr, bytes, pool, stream, per_thread) :
+		       result;
+}
+
+/* --------------------------------------------------------------------------- pools */
+void cl_async_before(void)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	cl_async_need();
+}
+
+CUmemoryPool cl_async_after(CUmemoryPool pool)
+{
+	return cl_async_shown(pool);
+}
+
+CUresult cl_async_create(CUmemoryPool *pool, const CUmemPoolProps *props)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	return cl_async_pool_create(pool, props);
+}
+
+CUresult cl_async_destroy(CUmemoryPool pool)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUmemoryPool real = cl_async_default_of(pool);
+	struct cl_async_pool *known;
+	CUresult result;
+
+	/* the driver refuses that of a default pool */
+	if (real)
+		return cl_driver.cuMemPoolDestroy(real);
+	known = cl_async_destroy_begin(&cl_exporter, pool);
+	result = cl_sharing() ? cl_pool_destroy(pool) : cl_driver.cuMemPoolDestroy(pool);
+	cl_async_destroy_end(&cl_exporter, known, result == CUDA_SUCCESS);
+	/* devices that allocated from it have got their real default pools */
+	if (result == CUDA_SUCCESS)
+		cl_async_set_again();
+	return result;
+}
+
+CUresult cl_async_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	cuuint64_t threshold;
+
+	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && value && cl_async_threshold_get(pool, &threshold)) {
+		memcpy(value, &threshold, sizeof threshold);
+		return CUDA_SUCCESS;
+	}
+	return cl_driver.cuMemPoolGetAttribute(pool, attribute, value);
+}
+
+CUresult cl_async_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	cuuint64_t threshold;
+
+	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && value) {
+		memcpy(&threshold, value, sizeof threshold);
+		if (cl_async_threshold_set(pool, threshold))
+			return CUDA_SUCCESS;
+	}
+	return cl_driver.cuMemPoolSetAttribute(pool, attribute, value);
+}
+
+CUmemoryPool cl_async_to_export(CUmemoryPool pool)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUmemoryPool asked = cl_async_as_asked(pool);
+
+	/* the program exports it, with all,visible: its memory is kept as if we did */
+	if (asked == pool && cl_async_is_added(pool))
+		cl_async_hand_out(pool);
+	return asked;
+}
+
+bool cl_async_hides(CUdeviceptr dptr)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUmemoryPool pool = cl_pool_of_memory(dptr);
+
+	return pool && cl_async_as_asked(pool) != pool;
+}
+
+/* ---------------------------------------------------------------- opens and closes */
+/*
+ * The handle names nothing that can be opened: reports it as any stale one, or has the driver refuse it.  @form,
+ * which may be NULL, has the block's export data.
+ */
+static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl_pool_form *form, unsigned int flags,
+		       CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	CUipcMemHandle copy = handle;
+	struct cl_resolved resolved;
+	struct cl_opening o;
+	CUresult result;
+
+	/* as the record has it, but for the stamp */
+	if (form) {
+		memcpy(copy.reserved, form, 8 + CL_POOL_DRIVERS);
+		memcpy(copy.reserved + 56, form->data + 56, 8);
+	}
+	cl_look_up(&resolved, &copy, CL_MEMORY);
+	memcpy(&resolved.pid, handle.reserved + offsetof(struct cl_pool_handle, pid), sizeof resolved.pid);
+	if (resolved.own)
+		return cl_open_refuse(&resolved, CL_POOL);
+	result = cl_open_begin(&o, &resolved, CL_POOL);
+	if (result != CUDA_SUCCESS)
+		return result;
+	cl_open_give_up(&o);
+	return form ? cl_open_refuse(&resolved, CL_POOL) : open(dptr, handle, flags);
+}
+
+static CUresult open_own(const struct cl_pool_named *named, CUdeviceptr *dptr)
+{
+	struct cl_pool_form form = named->form;
+	struct cl_resolved resolved = { .handle = form.zeros, .stamp = named->stamp, .pid = named->handle.pid,
+					.own = true, .known = true };
+	int err;
+
+	/* in the form of a handle, without a stamp */
+	memset(form.data + CL_POOL_DRIVERS, 0, sizeof form.data - CL_POOL_DRIVERS);
+	err = cl_pool_handle_own_open(&cl_exporter, named->stamp, form.zeros, dptr);
+	return !err ? CUDA_SUCCESS : err == -ENOMEM ? cl_virtual_say(resolved.pid, err) : cl_open_refuse(&resolved, CL_POOL);
+}
+
+static void destroy_unused(CUmemoryPool pool)
+{
+	if (pool)
+		cl_pool_destroy(pool);
+}
+
+static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdeviceptr *dptr)
+{
+	struct cl_context_name name = cl_context_name_current();
+	struct cl_pool_open *open = cl_pool_open_prepare();
+	struct cl_imported_pool *pool;
+	struct cl_stay stay;
+	CUresult result;
+
+	if (!open)
+		return cl_virtual_say(named->handle.pid, -ENOMEM);
+	/* the driver would import it, and CUDA opens no handle of a process that has ended */
+	if (cl_gc_judge(&named->peer->region) == CL_DEAD) {
+		cl_pool_open_discard(open);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	result = cl_imported_pool_get(named, device, &pool);
+	if (result == CUDA_SUCCESS) {
+		/* an open of a legacy handle spoils no capture, and an import of a pool's pointer does (measured) */
+		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+		result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
+						(CUmemPoolPtrExportData *)(void *)named->form.data);
+		cl_stay_end(&stay);
+		if (result == CUDA_SUCCESS) {
+			cl_pool_open_add(open, *dptr, &name, pool);
+			return result;
+		}
+		destroy_unused(cl_imported_pool_put(pool));
+	}
+	cl_pool_open_discard(open);
+	return result;
+}
+
+CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
+			       CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	struct cl_pool_named named;
+	CUdevice device;
+	CUresult result;
+
+	/* the driver looks at these first, also of a legacy handle (measured) */
+	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (cl_observes())
+		return open(dptr, handle, flags);
+	result = cl_virtual_current_device(&device);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (cl_pool_named_get(&named, &handle))
+		return refuse(dptr, handle, NULL, flags, open);
+	if (!named.peer)
+		return open_own(&named, dptr);
+	result = open_named(&named, device, dptr);
+	cl_pool_named_put(&named);
+	/* its generation is over, or its exporter dead */
+	if (result == CUDA_ERROR_INVALID_HANDLE)
+		result = refuse(dptr, handle, &named.form, flags, open);
+	return result;
+}
+
+bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result)
+{
+	CUmemoryPool unused = NULL;
+	bool wake = false;
+	CUdevice device;
+
+	if (cl_pool_handle_own_close(&cl_exporter, dptr)) {
+		*result = CUDA_SUCCESS;
+		return true;
+	}
+	if (!cl_pool_opens_any() || !cl_pool_open_is_open(dptr))
+		return false;
+	*result = cl_virtual_current_device(&device);
+	if (*result != CUDA_SUCCESS)
+		return true;
+	cl_virtual_wait_as_a_close();
+	if (!cl_pool_open_close(&cl_exporter, dptr, result, &unused, &wake))
+		return false;
+	destroy_unused(unused);
+	if (wake)
+		cl_collector_wake_by(&cl_exporter, cl_now() + CL_FENCE_FIRST);
+	return true;
+}
