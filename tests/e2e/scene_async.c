@@ -300,5 +300,6 @@ const struct scene async_scenes[] = {
 	{ "async-both-ways", async_both_ways, 0 },
 	{ "async-visible", async_visible, 0 },
 	{ "async-large", async_large, 0 },
+	{ "async-threads", async_threads, SCENE_ALONE },
 	{ 0 }
 };

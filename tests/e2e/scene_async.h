@@ -39,5 +39,6 @@ void async_back(void);
 void async_both_ways(void);
 void async_visible(void);
 void async_large(void);
+void async_threads(void);
 
 #endif

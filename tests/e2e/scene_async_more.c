@@ -9,7 +9,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define FD 1 /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 #define MS UINT64_C(1000000) /* ns */
@@ -512,6 +514,34 @@ void async_large(void)
 	ok(result == NOT_SUPPORTED && count_said(c, "CULIMBO_POOL_IMPORT_MAX") == 1, "18 nor does C open one (%d)", result);
 	leave(c);
 	leave(q);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+/* Opens meet frees, in several threads on both sides: what is opened has its own bytes, to the end. */
+void async_threads(void)
+{
+	enum { CONSUMERS = 4, PRODUCERS = 6 };
+	const struct wire_reply *made, *got;
+	struct actor *p, *c;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		break_off("socketpair");
+	p = ENTER("P", .partner = pair[0], .env = ALL);
+	c = ENTER("C", .partner = pair[1]);
+	close(pair[0]);
+	close(pair[1]);
+	tell(c, OP_consume, NULL, (const uint64_t[6]){ CONSUMERS });
+	tell(p, OP_produce, NULL, (const uint64_t[6]){ PRODUCERS, 60, SMALL, CONSUMERS, 2 });
+	made = hear(p, 50000);
+	got = hear(c, 50000);
+	ok(!made->result && !got->result, "18 %d threads allocate, export and free, %d open and close: no error (%d %s, %d %s)",
+	   PRODUCERS, CONSUMERS, made->result, made->complaint, got->result, got->complaint);
+	note("%llu handles, %llu refused", (unsigned long long)got->v[0], (unsigned long long)got->v[1]);
+	ok(got->v[0] == made->v[0] && got->v[2] == 0, "18 no import has foreign bytes (%llu)",
+	   (unsigned long long)got->v[2]);
+	leave(c);
 	leave(p);
 	ok(files() == 0, "no file is left in CULIMBO_DIR");
 }
