@@ -50,7 +50,7 @@ void async_dead(void)
 		   how ? "is killed" : "exits", result);
 		ok(!try_close(c, import), "18 the import can be closed");
 		leave(c);
-		ok(files() == 0, "no file is left in CULIMBO_DIR");
+		ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	}
 }
 
@@ -69,7 +69,7 @@ void async_importer_dies(void)
 	kill_actor(d);
 	ok(async_claim_within(p, at, BIG, SOON_MS), "18 so is the other: the pool uses the block again");
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A stopped exporter costs bounded time; one that has no descriptor left an error. */
@@ -140,7 +140,7 @@ void async_odd(void)
 	leave(c);
 	leave(p);
 	ok(count_said(c, "freed"), "18 C reports the frees");
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A process opens its own handle, as it can of any block. */
@@ -163,7 +163,7 @@ void async_own(void)
 	ok(async_claim_within(p, at, SMALL, SOON_MS), "18 the pool uses it again");
 	ok(refused(try_open(p, &handle, &same)), "18 the old handle is stale here, too");
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* One side lacks culimbo. */
@@ -184,7 +184,7 @@ void async_one_side(void)
 		leave(without[i]);
 	}
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 void async_off(void)
@@ -247,7 +247,7 @@ void async_device(void)
 	ok(reads(c, other, SMALL, NEXT, NULL), "18 which C reads");
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	unsetenv("CULIMBO_SIM_DEVICES");
 	unsetenv("CULIMBO_SIM_POOL_ACCESS");
 }
@@ -316,7 +316,7 @@ void async_fork(void)
 	ok(!result && reads(c, import, SMALL, OWN, NULL), "18 P closes its descriptors: its next handle works (%d)", result);
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A pool of the program, without a handle type and with one. */
@@ -385,7 +385,7 @@ void async_pool_destroyed(void)
 	leave(c);
 	leave(p);
 	leave(o);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* P frees in the order of a stream that a kernel blocks, by either form. */
@@ -474,7 +474,7 @@ void async_both_ways(void)
 	close_block(c, import);
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* With all,visible the program reads that its memory has handles, and may export it itself. */
@@ -515,7 +515,7 @@ void async_large(void)
 	leave(c);
 	leave(q);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* Opens meet frees, in several threads on both sides: what is opened has its own bytes, to the end. */
@@ -543,5 +543,5 @@ void async_threads(void)
 	   (unsigned long long)got->v[2]);
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }

@@ -247,7 +247,8 @@ static bool is_used_again(CUdeviceptr address)
 		MUST(cuMemAllocAsync(&next, 2 * PIECE, NULL));
 		if (next == address)
 			return true;
-		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+		/* each keeps what it got, or the next one would get that again */
+		nanosleep(&(struct timespec){ 0, 25000000 }, NULL);
 	} while (now_ms() < until);
 	return false;
 }
