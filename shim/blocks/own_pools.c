@@ -18,6 +18,15 @@ static struct cl_list *list_of(struct cl_own_pools *pools, uint8_t phase)
 	}
 }
 
+static void drop_kept(struct cl_own_pools *pools, struct cl_own_pool *pool)
+{
+	if (!pool->kept.ino)
+		return;
+	cl_list_remove(&pools->keeping, &pool->keeps);
+	cl_own_fd_close(&pool->kept);
+	pool->kept = (struct cl_own_fd){ .fd = -1 };
+}
+
 /* Moves @pool to @phase, and frees it if nothing leads to it any more. */
 static void set_phase(struct cl_own_pools *pools, struct cl_own_pool *pool, enum cl_own_pool_phase phase)
 {
@@ -29,8 +38,7 @@ static void set_phase(struct cl_own_pools *pools, struct cl_own_pool *pool, enum
 	if (to)
 		cl_list_add(to, &pool->node);
 	else if (!pool->blocks) {
-		if (pool->kept.ino)
-			cl_own_fd_close(&pool->kept);
+		drop_kept(pools, pool);
 		free(pool);
 	}
 }
@@ -131,10 +139,23 @@ bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd)
 
 	if (!pool)
 		return false;
+	drop_kept(pools, pool);
+	if (fd >= 0)
+		pool->kept = cl_own_fd_keep(fd);
 	if (pool->kept.ino)
-		cl_own_fd_close(&pool->kept);
-	pool->kept = fd < 0 ? (struct cl_own_fd){ .fd = -1 } : cl_own_fd_keep(fd);
+		cl_list_add(&pools->keeping, &pool->keeps);
 	return true;
+}
+
+void cl_own_pools_forget(struct cl_own_pools *pools)
+{
+	struct cl_own_pool *pool = CL_LIST_FIRST(&pools->keeping, struct cl_own_pool, keeps);
+
+	/* bounded: a child without fork handlers may have got the list half changed */
+	for (uint64_t n = pools->keeping.n; pool && n; n--) {
+		cl_own_fd_close(&pool->kept);
+		pool = CL_LIST_NEXT(pool, struct cl_own_pool, keeps);
+	}
 }
 
 bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle)

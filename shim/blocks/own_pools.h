@@ -36,6 +36,7 @@ struct cl_own_pool {
 	bool imported;	     /* another process has imported a block of it that the limbo has looked at */
 	uint64_t number;     /* which handles of its blocks have (exporter/async.h); 0: none yet */
 	struct cl_own_fd kept; /* a descriptor of it, once the program has destroyed it; .ino 0: none */
+	struct cl_node keeps;  /* on the list of those that keep one */
 };
 enum cl_own_pool_phase {
 	CL_OWN_POOL_LIVE,   /* the program has it: each pool begins so */
@@ -46,6 +47,7 @@ enum cl_own_pool_phase {
 struct cl_own_pools {
 	/* by phase.  A process has few pools, and destroys few before their blocks are back. */
 	struct cl_list live, ending, due;
+	struct cl_list keeping; /* a descriptor, whatever their phase */
 };
 
 /*
@@ -91,6 +93,9 @@ bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
  * no block of it is known.
  */
 bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd);
+
+/* In a forked child: closes what is kept, which would keep the pools' memory.  The memory of the structs stays. */
+void cl_own_pools_forget(struct cl_own_pools *pools);
 
 /* Takes a DUE pool and returns its handle, or 0 if there is none.  The caller has the driver destroy it. */
 uint64_t cl_own_pool_take_due(struct cl_own_pools *pools);

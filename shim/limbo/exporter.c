@@ -39,5 +39,6 @@ void cl_exporter_forget(void)
 {
 	cl_lock_reset(&cl_exporter.reap.lock);
 	cl_lock_reset(&cl_exporter.collector.lock);
+	cl_own_pools_forget(&cl_exporter.blocks.own_pools);
 	cl_exporter_begin(&cl_exporter, &cl_own, &cl_own_id, &room);
 }

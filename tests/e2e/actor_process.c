@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -61,6 +62,26 @@ void do_fork(const struct wire_request *q)
 	if (child < 0 || waitpid(child, &status, 0) != child)
 		complain("fork: %s", strerror(errno));
 	reply.v[0] = (uint64_t)(unsigned int)status;
+}
+
+/* The child does not exec, and makes no call. */
+void do_fork_stays(const struct wire_request *q)
+{
+	static pid_t child;
+
+	if (q->a[0]) {
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		return;
+	}
+	child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	if (child < 0)
+		complain("fork: %s", strerror(errno));
 }
 
 /* A child has none of its parent's contexts: how does the driver answer its calls? */

@@ -302,6 +302,7 @@ const struct scene async_scenes[] = {
 	{ "async-device", async_device, 0 },
 	{ "async-flips", async_flips, 0 },
 	{ "async-fork", async_fork, 0 },
+	{ "async-fork-stays", async_fork_stays, SCENE_ALONE },
 	{ "async-pool", async_pool, 0 },
 	{ "async-pool-destroyed", async_pool_destroyed, SCENE_ALONE },
 	{ "async-stream", async_stream, 0 },

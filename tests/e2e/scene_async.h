@@ -32,6 +32,7 @@ void async_off(void);
 void async_device(void);
 void async_flips(void);
 void async_fork(void);
+void async_fork_stays(void);
 void async_pool(void);
 void async_pool_destroyed(void);
 void async_stream(void);
