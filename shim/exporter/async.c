@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools that are made exportable: see async.h. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,19 @@ static bool driver_can(void)
 bool cl_async_is_on(void)
 {
 	return cl_virtual_is_on() && driver_can() && !cl_virtual_is_slow_driver();
+}
+
+/*
+ * Exports the pool @handle.  A program that another thread starts meanwhile is not to inherit the descriptor, which
+ * would keep the pool's memory: the driver takes no flag, so that is only unlikely.
+ */
+static CUresult export_pool(CUmemoryPool handle, int *fd)
+{
+	CUresult result = cl_driver.cuMemPoolExportToShareableHandle(fd, handle, FD, 0);
+
+	if (result == CUDA_SUCCESS)
+		fcntl(*fd, F_SETFD, FD_CLOEXEC);
+	return result;
 }
 
 void cl_async_say_no_memory(void)
@@ -268,7 +282,7 @@ struct cl_async_pool *cl_async_destroy_begin(struct cl_exporter *ex, CUmemoryPoo
 	/* its blocks live on, and who opens one needs the pool */
 	if (pool->ready) {
 		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-		if (cl_driver.cuMemPoolExportToShareableHandle(&fd, handle, FD, 0) != CUDA_SUCCESS)
+		if (export_pool(handle, &fd) != CUDA_SUCCESS)
 			fd = -1;
 		cl_stay_end(&stay);
 	}
@@ -393,7 +407,7 @@ static bool prepare(CUmemoryPool handle, cuuint64_t *threshold)
 	cuuint64_t most = UINT64_MAX;
 	int fd;
 
-	if (cl_driver.cuMemPoolExportToShareableHandle(&fd, handle, FD, 0) != CUDA_SUCCESS)
+	if (export_pool(handle, &fd) != CUDA_SUCCESS)
 		return false;
 	close(fd);
 	if (cl_driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, threshold) != CUDA_SUCCESS)
@@ -480,7 +494,7 @@ int cl_async_descriptor(uint64_t handle)
 	if (!pool)
 		return -ESTALE;
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	result = cl_driver.cuMemPoolExportToShareableHandle(&fd, of, FD, 0);
+	result = export_pool(of, &fd);
 	cl_stay_end(&stay);
 	cl_lock(&cl_exports_lock);
 	end_export_locked(pool);
