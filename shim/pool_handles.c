@@ -18,6 +18,8 @@
 #include "shim/shim.h"
 #include "shim/shm/gc.h"
 
+enum { CL_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES = 10 }; /* since CUDA 13.1 */
+
 /* --------------------------------------------------------------------- allocations */
 CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
 {
@@ -89,6 +91,9 @@ CUresult cl_async_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute
 		memcpy(value, &threshold, sizeof threshold);
 		return CUDA_SUCCESS;
 	}
+	/* what we have added is kept from the program */
+	if ((int)attribute == CL_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES)
+		pool = cl_async_as_asked(pool);
 	return cl_driver.cuMemPoolGetAttribute(pool, attribute, value);
 }
 

@@ -183,12 +183,20 @@ static bool import_attribute(void *data, CUpointer_attribute attribute, CUdevice
 static void own_pool_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
 {
 	const bool yes = true;
+	unsigned long long types;
 	CUmemoryPool pool;
 
 	if ((int)attribute == CL_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
 		memcpy(&pool, data, sizeof pool);
 		pool = cl_async_shown(pool);
 		memcpy(data, &pool, sizeof pool);
+	} else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
+		memcpy(&types, data, sizeof types);
+		pool = types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? cl_pool_of_memory(dptr) : NULL;
+		if (pool && cl_async_as_asked(pool) != pool) {
+			types &= ~(unsigned long long)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+			memcpy(data, &types, sizeof types);
+		}
 	} else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
 		   cl_options.share.number == CL_SHARE_ALL_VISIBLE && cl_async_is_shareable(cl_pool_of_memory(dptr))) {
 		memcpy(data, &yes, sizeof yes);
@@ -263,8 +271,8 @@ void cl_virtual_peer_enabled(CUcontext peer)
 	if (of < 0)
 		return;
 	cl_virtual_peer(of, device);
-	if (cl_pool_opens_any())
-		cl_imported_pools_add_device(of, device);
+	/* whatever is open by now: another thread may be about to open its first block */
+	cl_imported_pools_add_device(of, device);
 }
 
 /* ---------------------------------------------------------------- opens and closes */

@@ -284,11 +284,14 @@ void cl_async_destroy_end(struct cl_exporter *ex, struct cl_async_pool *pool, bo
 {
 	if (!pool)
 		return;
+	cl_lock(&cl_exports_lock);
 	if (gone) {
-		free(pool);
+		/* a thread that was waited for in vain still ends its export: it stays */
+		if (!pool->exporting)
+			free(pool);
+		cl_unlock(&cl_exports_lock);
 		return;
 	}
-	cl_lock(&cl_exports_lock);
 	cl_own_pool_keep(&ex->blocks.own_pools, pool->link.key, -1);
 	pool->ending = false;
 	cl_table_add(&pools, &pool->link);
@@ -315,6 +318,33 @@ static CUmemoryPool pool_of_stream(CUstream stream, bool per_thread)
 	return pool;
 }
 
+/*
+ * Devices that reach @from reach @instead, too: the graph's memory has the properties of the pool that it is asked of
+ * (documented).  Access is never taken away again, since another thread may be about to allocate.
+ */
+static void copy_access(CUmemoryPool instead, CUmemoryPool from, CUdevice own)
+{
+	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemAccess_flags has, wanted;
+	struct cl_stay stay;
+	int n = 0;
+
+	if (!cl_driver.cuMemPoolGetAccess || !cl_driver.cuMemPoolSetAccess ||
+	    cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS || n < 2)
+		return;
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	for (CUdevice device = 0; device < n && device < DEVICES; device++) {
+		access.location.id = device;
+		if (device != own && cl_driver.cuMemPoolGetAccess(&wanted, from, &access.location) == CUDA_SUCCESS &&
+		    wanted != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+		    cl_driver.cuMemPoolGetAccess(&has, instead, &access.location) == CUDA_SUCCESS && has < wanted) {
+			access.flags = wanted;
+			cl_driver.cuMemPoolSetAccess(instead, &access, 1);
+		}
+	}
+	cl_stay_end(&stay);
+}
+
 CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool from, CUstream stream, bool per_thread)
 {
 	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
@@ -322,6 +352,8 @@ CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool f
 								   cl_driver.cuStreamIsCapturing;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	const struct cl_async_pool *pool;
+	CUmemoryPool instead;
+	CUdevice device = 0;
 
 	if (is_capturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -329,12 +361,15 @@ CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool f
 		from = pool_of_stream(stream, per_thread);
 	cl_lock(&cl_exports_lock);
 	pool = from ? find_locked(from) : NULL;
-	from = pool && pool->added ? defaults[pool->device] : NULL;
+	if (pool)
+		device = pool->device;
+	instead = pool && pool->added ? defaults[device] : NULL;
 	cl_unlock(&cl_exports_lock);
-	if (!from)
+	if (!instead)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes, from,
-													stream);
+	copy_access(instead, from, device);
+	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes,
+													instead, stream);
 }
 
 /* ---------------------------------------------------------------- the threshold */
@@ -466,7 +501,7 @@ bool cl_async_is_shareable(CUmemoryPool handle)
 	return known;
 }
 
-int cl_async_descriptor(uint64_t handle)
+int cl_async_descriptor(uint64_t handle, uint64_t number)
 {
 	CUmemoryPool of = (CUmemoryPool)(uintptr_t)handle;
 	struct cl_async_pool *pool;
@@ -475,7 +510,8 @@ int cl_async_descriptor(uint64_t handle)
 	int fd = -1;
 
 	cl_lock(&cl_exports_lock);
-	pool = begin_export_locked(of);
+	pool = find_locked(of);
+	pool = pool && pool->number == number ? begin_export_locked(of) : NULL;
 	cl_unlock(&cl_exports_lock);
 	if (!pool)
 		return -ESTALE;

@@ -81,8 +81,11 @@ uint64_t cl_async_hand_out(CUmemoryPool pool);
 bool cl_async_is_added(CUmemoryPool pool);
 /* Returns true if cl_async_hand_out() would succeed, so far as is known. */
 bool cl_async_is_shareable(CUmemoryPool pool);
-/* Makes a descriptor of the pool @handle, that lives.  Returns it, or -errno. */
-int cl_async_descriptor(uint64_t handle);
+/*
+ * Makes a descriptor of the pool @handle, that lives and has @number: another pool may have got its handle.  Returns
+ * it, or -errno.
+ */
+int cl_async_descriptor(uint64_t handle, uint64_t number);
 
 /* Says, once, that there was no memory for what is known of a pool: so nothing of it is shared. */
 void cl_async_say_no_memory(void);

@@ -27,7 +27,7 @@ static int pool_pieces(struct cl_exporter *ex, const struct cl_request *request,
 		       uint32_t *total)
 {
 	const struct cl_block *block;
-	uint64_t pool = 0, size = 0;
+	uint64_t pool = 0, number = 0, size = 0;
 	int fd = -ESTALE;
 
 	if (request->first || request->offset)
@@ -38,6 +38,7 @@ static int pool_pieces(struct cl_exporter *ex, const struct cl_request *request,
 	if (block && block->kind == CL_POOL && block->state != CL_BLOCK_ORPHANED && block->pool && block->pool->number &&
 	    cl_life_generation(cl_record_life(ex->blocks.region, request->record)) == request->generation) {
 		size = block->size;
+		number = block->pool->number;
 		if (!block->pool->kept.ino)
 			pool = block->pool->handle;
 		else if (cl_own_fd_is_ours(&block->pool->kept))
@@ -48,7 +49,7 @@ static int pool_pieces(struct cl_exporter *ex, const struct cl_request *request,
 	}
 	cl_unlock(&cl_exports_lock);
 	if (pool)
-		fd = cl_async_descriptor(pool);
+		fd = cl_async_descriptor(pool, number);
 	if (fd < 0)
 		return fd;
 	fds[0] = fd;

@@ -133,8 +133,9 @@ static CUresult give_all_access(CUmemoryPool pool, CUdevice device)
 
 void cl_imported_pools_add_device(CUdevice of, CUdevice device)
 {
+	struct cl_imported_pool *some[16];
 	struct cl_link *link, *next;
-	CUmemoryPool some[16];
+	CUmemoryPool unused;
 	struct cl_stay stay;
 	unsigned int n;
 
@@ -150,12 +151,17 @@ void cl_imported_pools_add_device(CUdevice of, CUdevice device)
 
 			if (n < 16 && (pool->devices >> of & 1) && !(pool->devices >> device & 1)) {
 				pool->devices |= UINT64_C(1) << device;
-				some[n++] = pool->handle;
+				pool->users++; /* nobody destroys it meanwhile */
+				some[n++] = pool;
 			}
 		}
 		cl_unlock(&cl_imports_lock);
-		for (unsigned int i = 0; i < n; i++)
-			give_access(some[i], device);
+		for (unsigned int i = 0; i < n; i++) {
+			give_access(some[i]->handle, device);
+			unused = cl_imported_pool_put(some[i]);
+			if (unused)
+				cl_driver.cuMemPoolDestroy(unused);
+		}
 	} while (n == 16);
 	cl_stay_end(&stay);
 }
