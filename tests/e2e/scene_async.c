@@ -33,20 +33,34 @@ void async_free(struct actor *actor, uint64_t address)
 		break_off("%s cannot free (%d)", actor->name, actor->reply.result);
 }
 
+static bool claim_in(struct actor *actor, uint64_t address, uint64_t bytes, uint64_t tries)
+{
+	ASK(actor, pool_claim, async_default(actor), address, bytes, tries, NEXT);
+	return actor->reply.v[0];
+}
+
+static uint64_t tries_of(uint64_t bytes)
+{
+	return bytes < BIG ? TRIES : 3;
+}
+
 bool async_claim(struct actor *actor, uint64_t address, uint64_t bytes)
 {
-	ASK(actor, pool_claim, async_default(actor), address, bytes, bytes < BIG ? TRIES : 3, NEXT);
-	return actor->reply.v[0];
+	return claim_in(actor, address, bytes, tries_of(bytes));
 }
 
 bool async_claim_within(struct actor *actor, uint64_t address, uint64_t bytes, double ms)
 {
 	double deadline = now_ms() + ms;
+	uint64_t pool = async_default(actor), used = ASK(actor, a_attribute, pool, USED, 0)->v[0];
 
-	while (!async_claim(actor, address, bytes))
+	if (async_claim(actor, address, bytes))
+		return true;
+	while (ASK(actor, a_attribute, pool, USED, 0)->v[0] >= used)
 		if (!watch_until(deadline))
 			return false;
-	return true;
+	/* it may have come amid that claim, and then lies below all that the claim has given back */
+	return claim_in(actor, address, bytes, tries_of(bytes) + 1);
 }
 
 void async_curtain(struct actor *p, struct actor *c)
