@@ -118,12 +118,11 @@ static CUresult close_one(struct cl_exporter *ex, struct cl_pool_open *open, CUm
 {
 	CUresult result = CUDA_SUCCESS;
 
-	if (!cl_pool_import_free(ex, open->link.key, &result, wake)) {
-		/* there was no memory to note the import; or the driver has unmapped it past us */
+	if (!cl_pool_import_free(ex, open->link.key, &result, wake))
 		result = cl_driver.cuMemFree_v2(open->link.key);
-		if (result == CUDA_ERROR_INVALID_VALUE)
-			result = CUDA_SUCCESS;
-	}
+	/* there was no memory to note an import, and another close has ended that; or the driver has unmapped it past us */
+	if (result == CUDA_ERROR_INVALID_VALUE)
+		result = CUDA_SUCCESS;
 	*unused = end_close(open, result == CUDA_SUCCESS);
 	return result;
 }

@@ -85,6 +85,7 @@ static void *producer_of_pool(void *data)
 static void *producer(void *data)
 {
 	struct crew *crew = data;
+	const bool ordered = (uintptr_t)crew->pool == 2; /* stream-ordered memory, of the default pool */
 	CUipcMemHandle handle;
 	struct wire_gift gift;
 	CUdeviceptr address;
@@ -95,7 +96,7 @@ static void *producer(void *data)
 		memset(&gift, 0, sizeof(gift));
 		gift.bytes = crew->bytes;
 		gift.value = (uint32_t)(1 + (crew->number * 31 + i) % 250);
-		result = cu.cuMemAlloc_v2(&address, gift.bytes);
+		result = ordered ? cu.cuMemAllocAsync(&address, gift.bytes, NULL) : cu.cuMemAlloc_v2(&address, gift.bytes);
 		if (result) {
 			note(crew, result, "cuMemAlloc");
 			break;
@@ -111,7 +112,10 @@ static void *producer(void *data)
 				note(crew, CUDA_ERROR_UNKNOWN, "the consumer reads no messages");
 			atomic_fetch_add(crew->messages, 1);
 		}
-		note(crew, cu.cuMemFree_v2(address), "cuMemFree");
+		if (ordered)
+			free_of_pool(crew, address, i);
+		else
+			note(crew, cu.cuMemFree_v2(address), "cuMemFree");
 	}
 	return NULL;
 }
@@ -270,7 +274,7 @@ void do_produce(const struct wire_request *q)
 {
 	static const struct wire_gift end;
 
-	run_crew(q->a[4] == 1 ? producer_of_virtual : q->a[4] ? producer_of_pool : producer, q, q->a[4]);
+	run_crew(q->a[4] == 1 ? producer_of_virtual : q->a[4] > 2 ? producer_of_pool : producer, q, q->a[4]);
 	for (uint64_t i = 0; i < q->a[3]; i++)
 		send_gift(&end);
 }

@@ -39,6 +39,7 @@ void async_back(void);
 void async_both_ways(void);
 void async_visible(void);
 void async_large(void);
+void async_threads(void);
 
 /* scene_async_ends.c */
 void async_context(void);

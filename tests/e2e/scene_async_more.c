@@ -9,7 +9,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define FD 1 /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 #define MS UINT64_C(1000000) /* ns */
@@ -48,7 +50,7 @@ void async_dead(void)
 		   how ? "is killed" : "exits", result);
 		ok(!try_close(c, import), "18 the import can be closed");
 		leave(c);
-		ok(files() == 0, "no file is left in CULIMBO_DIR");
+		ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	}
 }
 
@@ -67,7 +69,7 @@ void async_importer_dies(void)
 	kill_actor(d);
 	ok(async_claim_within(p, at, BIG, SOON_MS), "18 so is the other: the pool uses the block again");
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A stopped exporter costs bounded time; one that has no descriptor left an error. */
@@ -138,7 +140,7 @@ void async_odd(void)
 	leave(c);
 	leave(p);
 	ok(count_said(c, "freed"), "18 C reports the frees");
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A process opens its own handle, as it can of any block. */
@@ -161,7 +163,7 @@ void async_own(void)
 	ok(async_claim_within(p, at, SMALL, SOON_MS), "18 the pool uses it again");
 	ok(refused(try_open(p, &handle, &same)), "18 the old handle is stale here, too");
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* One side lacks culimbo. */
@@ -182,7 +184,7 @@ void async_one_side(void)
 		leave(without[i]);
 	}
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 void async_off(void)
@@ -245,7 +247,7 @@ void async_device(void)
 	ok(reads(c, other, SMALL, NEXT, NULL), "18 which C reads");
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 	unsetenv("CULIMBO_SIM_DEVICES");
 	unsetenv("CULIMBO_SIM_POOL_ACCESS");
 }
@@ -314,7 +316,7 @@ void async_fork(void)
 	ok(!result && reads(c, import, SMALL, OWN, NULL), "18 P closes its descriptors: its next handle works (%d)", result);
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* A pool of the program, without a handle type and with one. */
@@ -383,7 +385,7 @@ void async_pool_destroyed(void)
 	leave(c);
 	leave(p);
 	leave(o);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* P frees in the order of a stream that a kernel blocks, by either form. */
@@ -472,7 +474,7 @@ void async_both_ways(void)
 	close_block(c, import);
 	leave(c);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* With all,visible the program reads that its memory has handles, and may export it itself. */
@@ -513,5 +515,33 @@ void async_large(void)
 	leave(c);
 	leave(q);
 	leave(p);
-	ok(files() == 0, "no file is left in CULIMBO_DIR");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
+/* Opens meet frees, in several threads on both sides: what is opened has its own bytes, to the end. */
+void async_threads(void)
+{
+	enum { CONSUMERS = 4, PRODUCERS = 6 };
+	const struct wire_reply *made, *got;
+	struct actor *p, *c;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		break_off("socketpair");
+	p = ENTER("P", .partner = pair[0], .env = ALL);
+	c = ENTER("C", .partner = pair[1]);
+	close(pair[0]);
+	close(pair[1]);
+	tell(c, OP_consume, NULL, (const uint64_t[6]){ CONSUMERS });
+	tell(p, OP_produce, NULL, (const uint64_t[6]){ PRODUCERS, 60, SMALL, CONSUMERS, 2 });
+	made = hear(p, 50000);
+	got = hear(c, 50000);
+	ok(!made->result && !got->result, "18 %d threads allocate, export and free, %d open and close: no error (%d %s, %d %s)",
+	   PRODUCERS, CONSUMERS, made->result, made->complaint, got->result, got->complaint);
+	note("%llu handles, %llu refused", (unsigned long long)got->v[0], (unsigned long long)got->v[1]);
+	ok(got->v[0] == made->v[0] && got->v[2] == 0, "18 no import has foreign bytes (%llu)",
+	   (unsigned long long)got->v[2]);
+	leave(c);
+	leave(p);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }

@@ -96,7 +96,7 @@
 	X(descriptors)	 /* 1: takes all descriptors that there are, 0: gives them back */         \
 	X(jail)		 /* chroot into an empty folder beside CULIMBO_DIR */                     \
 	X(user)		 /* effective user, 1: permanently */                                      \
-	X(produce)	 /* threads, rounds, bytes, consumers, pool, 0, or 1 for virtual memory: exports to them, frees at once */   \
+	X(produce)	 /* threads, rounds, bytes, consumers, pool, 0, 1 for virtual or 2 for stream-ordered memory: exports to them, frees at once */   \
 	X(consume)	 /* threads, pool or 0 -> messages, refused, with foreign bytes */                    \
 	X(end)		 /* enum ending, exit status; no reply */
 

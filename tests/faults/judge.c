@@ -180,7 +180,7 @@ const char *judge_what(bool no_memory)
 		return "a hold is left";
 	if (importer.verdict.failed && !warned)
 		return "an open fails, and nothing was said";
-	if (scenario_virtual && exporter.verdict.kept)
+	if (scenario_virtual && !scenario_async && exporter.verdict.kept)
 		return "virtual memory is kept";
 	if (exporter.verdict.refused && !no_memory && !scenario_virtual)
 		return "an export is refused";

@@ -109,7 +109,7 @@ ok() { # STATUS TEXT
 cant_fail='
 __cxa_at_quick_exit __cxa_atexit __cxa_finalize __environ environ __errno_location __stack_chk_fail
 clock_gettime gethostname getppid isatty dl_iterate_phdr dladdr dladdr1 dlclose dlerror dlopen dlvsym free geteuid getauxval getpid time
-closedir __assert_fail _dl_find_object sched_yield
+closedir __assert_fail _dl_find_object sched_yield prctl
 memchr memrchr memcmp memcpy memmove memset uname exit snprintf vsnprintf strchr strcmp strcspn strerror
 strerrordesc_np strlen strncmp strrchr strstr strtoul strtoull strspn strnlen
 pthread_detach pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
