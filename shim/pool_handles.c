@@ -236,6 +236,11 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 	return result;
 }
 
+bool cl_pool_handle_is_open_locked(CUdeviceptr dptr)
+{
+	return cl_pool_open_is_open_locked(dptr) || (cl_shares_all() && cl_pool_handle_own_is_open(dptr));
+}
+
 bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result)
 {
 	CUmemoryPool unused = NULL;

@@ -29,6 +29,8 @@ bool cl_async_hides(CUdeviceptr dptr);
 /* For shim.c: cuIpcOpenMemHandle() of a @handle of a pool's block, cuIpcCloseMemHandle(), and frees of what is open. */
 CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			       CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));
+/* Returns true if a block of a pool is open at @dptr so, the program's own or an import.  The caller holds cl_imports_lock. */
+bool cl_pool_handle_is_open_locked(CUdeviceptr dptr);
 /* Returns false if @dptr is not open so. */
 bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result);
 

@@ -245,7 +245,8 @@ CUresult cl_event_import(CUevent *event, CUipcEventHandle handle)
 /* -------------------------------------------------------------------- closing */
 static bool own_has(enum cl_kind kind, uint64_t key)
 {
-	return cl_own_has(&cl_exporter, kind, key) || (kind == CL_MEMORY && cl_virtual_is_open_locked(key));
+	return cl_own_has(&cl_exporter, kind, key) ||
+	       (kind == CL_MEMORY && (cl_virtual_is_open_locked(key) || cl_pool_handle_is_open_locked(key)));
 }
 
 CUresult cl_memory_close(CUdeviceptr dptr)

@@ -204,6 +204,16 @@ int cl_pool_handle_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const
 	return 0;
 }
 
+bool cl_pool_handle_own_is_open(CUdeviceptr dptr)
+{
+	bool is;
+
+	cl_lock(&cl_exports_lock);
+	is = cl_table_find(&own_opens, dptr);
+	cl_unlock(&cl_exports_lock);
+	return is;
+}
+
 bool cl_pool_handle_own_close(struct cl_exporter *ex, CUdeviceptr dptr)
 {
 	struct cl_stamp stamp = { .file_id = 0 };

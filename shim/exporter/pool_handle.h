@@ -26,6 +26,8 @@ bool cl_pool_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr d
  * Returns 0 and the block's own address in *@dptr, -ESTALE, or -ENOMEM.
  */
 int cl_pool_handle_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *form, CUdeviceptr *dptr);
+/* Returns true if something is open at @dptr so. */
+bool cl_pool_handle_own_is_open(CUdeviceptr dptr);
 /* Closes one open of that at @dptr.  Returns false if there is none. */
 bool cl_pool_handle_own_close(struct cl_exporter *ex, CUdeviceptr dptr);
 

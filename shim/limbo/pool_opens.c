@@ -144,12 +144,17 @@ bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *r
 	return open;
 }
 
+bool cl_pool_open_is_open_locked(CUdeviceptr address)
+{
+	return cl_pool_opens_any() && find_locked(address, NULL);
+}
+
 bool cl_pool_open_is_open(CUdeviceptr address)
 {
 	bool is;
 
 	cl_lock(&cl_imports_lock);
-	is = find_locked(address, NULL);
+	is = cl_pool_open_is_open_locked(address);
 	cl_unlock(&cl_imports_lock);
 	return is;
 }

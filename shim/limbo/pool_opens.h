@@ -45,6 +45,8 @@ void cl_pool_open_add(struct cl_pool_open *open, CUdeviceptr address, const stru
 bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *result, CUmemoryPool *unused, bool *wake);
 /* Returns true if something is open at @address so. */
 bool cl_pool_open_is_open(CUdeviceptr address);
+/* The same.  cl_imports_lock is held. */
+bool cl_pool_open_is_open_locked(CUdeviceptr address);
 /* Returns true if all that is open at @address was opened by handles: a free of it is refused. */
 bool cl_pool_open_refuses_free(CUdeviceptr address);
 /*

@@ -83,6 +83,7 @@ enum verb {
 	POOL_ACCESS,  /* lets device 0 into the imported pool */
 	POOL_CAPTURE, /* -> see allocate_in_capture() */
 	POOL_IN_CAPTURE, /* enum pool_call_in_capture, mode, pointer -> results of the call and of the capture's end */
+	POOL_NUMBERS, POOL_ACCESS_OF, POOL_TAKE_AGAIN, POOL_RESET, /* conformance_pool_facts.c */
 	POOL_COSTS,   /* -> ns of an allocation and its free, from its own pool and from the default pool */
 	/* virtual memory (conformance_virtual_calls.c): one reservation of several allocations */
 	VIRTUAL_NEW,  /* bytes of each, count, 1: with a descriptor -> base, bytes of each */
@@ -217,6 +218,12 @@ enum pool_call_in_capture {
 };
 void pool_calls_in_captures(struct worker *a, struct worker *b);
 void pool_of_other_device(struct worker *a, struct worker *b);
+
+/* conformance_pool_facts.c */
+void pool_numbers(struct worker *a, struct worker *b);
+void pool_imported_again(struct worker *a, struct worker *b);
+void pool_early(struct worker *unused_a, struct worker *unused_b);
+void pool_after_reset(struct worker *unused, struct worker *b);
 
 /* conformance_pool_memory.c */
 void pool_memory_back(struct worker *a, struct worker *b);

@@ -411,8 +411,10 @@ void pool_captures(struct worker *a, struct worker *unused)
 	ok(!r.result && r.v[0] == CUDA_ERROR_NOT_SUPPORTED && !r.v[1],
 	   "pools: a capture that allocates from a shareable pool gets 801, and stays good (%d: %llu, its end %llu)", r.result,
 	   (ull)r.v[0], (ull)r.v[1]);
-	note("measured: a capture allocates from the default pool: %llu (end %llu); by cuMemAllocAsync while a shareable pool is "
-	     "the device's: %llu (end %llu)", (ull)r.v[2], (ull)r.v[3], (ull)r.v[4], (ull)r.v[5]);
+	ok(!r.v[2] && !r.v[3], "pools: a capture allocates from the default pool (%llu, its end %llu)", (ull)r.v[2], (ull)r.v[3]);
+	ok(r.v[4] == CUDA_ERROR_NOT_SUPPORTED && !r.v[5],
+	   "pools: cuMemAllocAsync gets 801 where the device's pool is shareable, and the capture stays good (%llu, its end %llu)",
+	   (ull)r.v[4], (ull)r.v[5]);
 	end_pool(a);
 }
 

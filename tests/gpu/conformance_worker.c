@@ -287,6 +287,11 @@ static CUresult do_it(const struct question *q, struct answer *r)
 	case POOL_IN_CAPTURE:
 	case POOL_COSTS:
 		return pool_call(q, r);
+	case POOL_NUMBERS:
+	case POOL_ACCESS_OF:
+	case POOL_TAKE_AGAIN:
+	case POOL_RESET:
+		return pool_fact_call(q, r);
 	case VIRTUAL_NEW:
 	case VIRTUAL_EXPORT:
 	case VIRTUAL_RETAIN:

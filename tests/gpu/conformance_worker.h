@@ -60,6 +60,9 @@
 	X(cuMemPoolCreate, (CUmemoryPool *, const CUmemPoolProps *))                               \
 	X(cuMemPoolDestroy, (CUmemoryPool))                                                        \
 	X(cuMemPoolTrimTo, (CUmemoryPool, size_t))                                                 \
+	X(cuMemPoolGetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                      \
+	X(cuMemPoolGetAccess, (CUmemAccess_flags *, CUmemoryPool, CUmemLocation *))                \
+	X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                          \
 	X(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                      \
 	X(cuMemAllocFromPoolAsync, (CUdeviceptr *, size_t, CUmemoryPool, CUstream))                \
 	X(cuMemPoolExportPointer, (CUmemPoolPtrExportData *, CUdeviceptr))                         \
@@ -153,6 +156,9 @@ CUresult event_many(uint64_t most, uint64_t *made);
 
 /* conformance_pool_calls.c */
 CUresult pool_call(const struct question *q, struct answer *r);
+
+/* conformance_pool_facts.c */
+CUresult pool_fact_call(const struct question *q, struct answer *r);
 
 /* conformance_virtual_calls.c */
 CUresult virtual_call(const struct question *q, struct answer *r);

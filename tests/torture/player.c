@@ -245,9 +245,9 @@ static const struct {
 	{ DEED_make, 225, 0, do_make },	    { DEED_tell, 130, 0, do_tell },
 	{ DEED_free, 130, 0, do_free },	    { DEED_open_own, 50, 0, do_open_own },
 	{ DEED_pool, 8, 0, do_pool },	    { DEED_virtual, 130, 60, do_virtual },
-	{ DEED_event, 40, 0, do_event },    { DEED_noise, 70, 0, do_noise },
+	{ DEED_event, 40, 0, do_event },    { DEED_noise, 62, 0, do_noise },
 	{ DEED_hear, 60, 491, do_hear },    { DEED_read, 80, 240, do_read },
-	{ DEED_close, 60, 200, do_close },
+	{ DEED_close, 60, 200, do_close },  { DEED_async, 8, 0, do_async },
 };
 
 static void play_once(void)
@@ -285,26 +285,28 @@ static void do_finish(void)
 			SURE(cu.cuEventDestroy_v2(open_events[i]));
 	}
 	end_pools();
+	end_async();
 	end_virtual();
 	SURE(cu.cuStreamSynchronize(stream));
 }
 
 /*
  * A process without a collector thread releases blocks during its own driver calls.  So it makes one
- * now and then, an allocation and a free, until all processes may end.
+ * now and then, an allocation and a free, until all processes may end.  All say what their default pools keep.
  */
-static void do_drain(void)
+static void do_drain(bool calls)
 {
 	uint64_t deadline = torture_now() + PHASE_MS * UINT64_C(1000000);
 	CUdeviceptr block;
 
 	while (atomic_load(&table->phase) < PHASE_LEAVE && torture_now() < deadline) {
-		CUresult result = CALL(cu.cuMemAlloc_v2(&block, 256));
+		CUresult result = calls ? CALL(cu.cuMemAlloc_v2(&block, 256)) : CUDA_SUCCESS;
 
-		if (result == CUDA_SUCCESS)
-			SURE(cu.cuMemFree_v2(block));
-		else
+		if (result)
 			complain("cuMemAlloc during the final release", result);
+		else if (calls)
+			SURE(cu.cuMemFree_v2(block));
+		async_tell();
 		nap(5000000);
 	}
 }
@@ -336,6 +338,8 @@ int torture_play(void *shared, uint32_t place, char **argv)
 		atomic_store(&me->alive[i], 0);
 	for (int i = 0; i < REGIONS * REGION_SLOTS; i++)
 		atomic_store(&me->mapped[i / REGION_SLOTS][i % REGION_SLOTS], 0);
+	atomic_store(&me->pool_kept, 0);
+	atomic_store(&me->pool_used, 0);
 	atomic_store(&me->doing, DEED_begin);
 	if (!do_begin(&drivers_own))
 		return drivers_own ? 0 : 3;
@@ -356,8 +360,7 @@ int torture_play(void *shared, uint32_t place, char **argv)
 	if (exporter()) {
 		wait_for(PHASE_DRAIN);
 		atomic_store(&me->doing, DEED_drain);
-		if (inline_only && !table->control)
-			do_drain();
+		do_drain(inline_only && !table->control);
 		atomic_store(&me->doing, DEED_leave);
 		wait_for(PHASE_LEAVE);
 	}

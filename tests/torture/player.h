@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared by the parts of a process under torture: player.c, player_memory.c for blocks and imports,
- * player_pool.c for pools, player_virtual.c for virtual memory.
+ * player_pool.c for pools, player_async.c for stream-ordered memory by legacy handles, player_virtual.c for
+ * virtual memory.
  */
 #ifndef CL_TEST_PLAYER_H
 #define CL_TEST_PLAYER_H
@@ -22,7 +23,8 @@
 struct block {
 	CUdeviceptr address;
 	uint64_t bytes, serial;
-	uint64_t pool;	       /* the serial number of its pool; 0: allocated by cuMemAlloc */
+	uint64_t pool;	       /* the serial number of its pool, whose pointers it exports; 0: it has legacy handles */
+	bool async;	       /* stream-ordered memory with legacy handles */
 	CUipcMemHandle handle; /* or a pool's export data */
 };
 
@@ -90,6 +92,17 @@ void pool_arrived(const struct gift *gift, int fd);
 /* Returns false when this process does not know the pool. */
 bool pool_import(const struct gift *gift, CUdeviceptr *address, CUresult *result);
 void pool_free_import(const struct import *import);
+
+/* player_async.c */
+bool shares_all(void); /* CULIMBO_SHARE=all is set here */
+CUresult async_alloc(struct block *block, uint64_t bytes);
+/* Returns false, without a complaint, where nothing is shared. */
+bool async_export(struct block *block);
+/* Frees @block in the order of a stream in which a copy is queued. */
+bool async_free_behind_a_copy(const struct block *block);
+void do_async(void);
+void end_async(void);
+void async_tell(void);
 
 /* player_virtual.c */
 void do_virtual(void);

@@ -178,7 +178,7 @@ static struct gift gift_of(uint32_t slot)
 	gift.serial = blocks[slot].serial;
 	gift.bytes = blocks[slot].bytes;
 	gift.pool = blocks[slot].pool;
-	gift.kind = gift.pool ? GIFT_POOL : GIFT_MEMORY;
+	gift.kind = gift.pool ? GIFT_POOL : blocks[slot].async ? GIFT_ASYNC : GIFT_MEMORY;
 	memcpy(gift.handle, &blocks[slot].handle, sizeof(gift.handle));
 	return gift;
 }
@@ -190,7 +190,10 @@ void free_block(uint32_t slot)
 
 	read_block(block->address, block->bytes, here, block->serial, "the exporter, before its free");
 	atomic_store(&me->alive[slot], 0);
-	if (dice(2)) {
+	if (block->async && dice(3) == 0) {
+		async_free_behind_a_copy(block);
+		COUNT(frees_async);
+	} else if (dice(2)) {
 		SURE(cu.cuMemFree_v2(block->address));
 		COUNT(frees);
 	} else {
@@ -218,6 +221,8 @@ static uint64_t any_size(void)
 
 static bool export_block(struct block *block)
 {
+	if (block->async)
+		return async_export(block);
 	return block->pool ? pool_export(block) : SURE(cu.cuIpcGetMemHandle(&block->handle, block->address));
 }
 
@@ -230,7 +235,11 @@ static bool make_block(uint32_t slot)
 	if (bytes > table->big_bytes)
 		bytes = table->big_bytes;
 	block->pool = 0;
-	if (table->pools == POOLS_MOST || (table->pools && dice(3) == 0)) {
+	block->async = table->asyncs && dice(4) == 0;
+	if (block->async) {
+		bytes = bytes > POOL_BLOCK ? POOL_BLOCK : bytes;
+		result = async_alloc(block, bytes);
+	} else if (table->pools == POOLS_MOST || (table->pools && dice(3) == 0)) {
 		bytes = bytes > POOL_BLOCK ? POOL_BLOCK : bytes;
 		result = pool_alloc(block, bytes);
 	} else {
@@ -241,7 +250,7 @@ static bool make_block(uint32_t slot)
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			COUNT(no_memory);
 		else
-			complain(block->pool ? "cuMemAllocFromPoolAsync" : "cuMemAlloc", result);
+			complain(block->pool || block->async ? "cuMemAllocFromPoolAsync" : "cuMemAlloc", result);
 		return false;
 	}
 	block->bytes = bytes;
@@ -396,7 +405,7 @@ static void say_refused_alive(const struct gift *gift, CUresult result, uint64_t
 	fprintf(stderr,
 		"torture: ERROR: the refused block is alive: %s block of %llu bytes, serial %llu, of place %u, life %u; "
 		"result %d after %llu us; culimbo has refused %llu opens of this process; again: %d, refused %llu\n",
-		own ? "its own" : gift->kind == GIFT_POOL ? "a pool's" : "a", (unsigned long long)gift->bytes,
+		own ? "its own" : gift->kind == GIFT_MEMORY ? "a" : gift->kind == GIFT_POOL ? "a pool's" : "a stream-ordered", (unsigned long long)gift->bytes,
 		(unsigned long long)gift->serial, gift->place, (unsigned int)gift->life, (int)result, (unsigned long long)us,
 		(unsigned long long)before, (int)next, (unsigned long long)refusals());
 	if (!next && gift->kind == GIFT_POOL)
@@ -443,6 +452,8 @@ static void open_memory(const struct gift *gift)
 	COUNT(opens);
 	if (own)
 		COUNT(opens_own);
+	if (gift->kind == GIFT_ASYNC)
+		COUNT(async_opens);
 	if (!alive_after)
 		COUNT(opens_freed);
 	import->address = address;

@@ -18,7 +18,6 @@
 #include "tests/torture/player.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -163,13 +162,6 @@ static CUresult map(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationH
 	return result ? result : CALL(cu.cuMemSetAccess(address, bytes, &access, 1));
 }
 
-static bool shares(void)
-{
-	const char *share = getenv("CULIMBO_SHARE");
-
-	return share && !strcmp(share, "all");
-}
-
 static void send_piece(struct region *region, uint32_t slot)
 {
 	struct piece *piece = &region->piece[slot];
@@ -188,7 +180,7 @@ static void send_piece(struct region *region, uint32_t slot)
 		at = 0;
 	}
 	result = CALL(cu.cuIpcGetMemHandle(&handle, from));
-	if (!shares()) {
+	if (!shares_all()) {
 		if (result != CUDA_ERROR_INVALID_VALUE)
 			complain("cuIpcGetMemHandle of virtual memory, which is not shared here", result);
 		COUNT(virtual_bare);

@@ -14,6 +14,7 @@
 #include "tests/torture/supervisor.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #define FINISH_NS (60000 * MS)
 
@@ -45,6 +46,8 @@ enum {
 	X(pool_imports)	 /* of which */                                                            \
 	X(virtual_blocks) /* of virtual memory */                                                  \
 	X(virtual_opens)                                                                           \
+	X(async_blocks)	 /* of stream-ordered memory, with a legacy handle */                      \
+	X(async_opens)                                                                             \
 	X(handed)	 /* from one thread to another */                                          \
 	X(own)		 /* blocks that a thread of an importer exported, opened and freed */      \
 	X(events)	 /* opened */                                                              \
@@ -56,7 +59,7 @@ enum {
 	X(errors)	 /* answers that bare would not give: must be none */
 
 /* Of a block.  OF_POOL: its handle is a pool pointer's export data. */
-enum kind { OF_MEMORY, OF_POOL, OF_VIRTUAL };
+enum kind { OF_MEMORY, OF_POOL, OF_VIRTUAL, OF_ASYNC };
 
 enum phase { PHASE_PLAY, PHASE_FINISH, PHASE_LEAVE };
 enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
@@ -76,6 +79,7 @@ struct place {
 	_Atomic uint32_t life, doomed, state;
 	_Atomic uint32_t leaves; /* asks an importer to close everything and end; another starts */
 	_Atomic uint64_t pool_fd; /* the process << 32, and the descriptor of its pool in that process */
+	_Atomic uint64_t pool_kept, pool_used; /* bytes of the default pool of an exporter that has freed everything */
 	struct slot slot[SLOTS];
 	struct spot { /* the current call, to explain a hang */
 		_Atomic uint32_t line;
@@ -96,15 +100,49 @@ extern struct table *table;
 
 #define COUNT(name) atomic_fetch_add_explicit(&table->name, 1, memory_order_relaxed)
 
+/* A place in the player's files. */
+enum storm_file { STORM_PLAYER, STORM_OWN };
+#define STORM_LINE(file, line) ((uint32_t)(file) << 16 | (line))
+
+/* Records the current source line; STORM_FILE tells which file it is in. */
+#define CALL(call) (atomic_store_explicit(&spot->line, STORM_LINE(STORM_FILE, __LINE__), memory_order_relaxed), (call))
+#define SURE(call)                                                                                 \
+	({                                                                                         \
+		CUresult sure_result = CALL(call);                                                 \
+		if (sure_result)                                                                   \
+			complain(#call, sure_result);                                              \
+		!sure_result;                                                                      \
+	})
+
+struct import {
+	CUdeviceptr address; /* 0: none */
+	CUevent event;
+	enum kind kind;
+	uint64_t token;
+};
+
 /* storm_player.c */
 extern __thread uint64_t seed;
+extern __thread struct spot *spot;
+extern struct place *me;
+extern uint32_t here;
 uint32_t dice(uint32_t sides);
 void withdraw(struct slot *slot, uint32_t die);
 int play(void *shared, uint32_t place, char **argv);
+/* A result that would be wrong without culimbo, too. */
+void complain(const char *call, int result);
+void fill(CUdeviceptr address, uint64_t token);
+void import_close(struct import *import);
+
+/* storm_own.c: threads of an importer share with their own process, each kind of memory */
+void share_own(void);
+void share_own_virtual(CUdevice device);
+void share_own_async(CUdevice device);
+void share_own_pool(void);
 
 /* storm_pool.c; the results are the driver's */
-CUresult pool_make(struct place *me, CUdevice device);
-CUresult pool_end(struct place *me);
+CUresult pool_make(CUdevice device);
+CUresult pool_end(void);
 CUresult pool_alloc(CUdeviceptr *address);
 CUresult pool_export(CUipcMemHandle *handle, CUdeviceptr address);
 /* Returns false when the exporter's pool cannot be imported any more. */
@@ -115,5 +153,12 @@ bool virtual_is_shared(void);
 CUresult virtual_alloc(CUdeviceptr *address, CUdevice device);
 CUresult virtual_free(CUdeviceptr address);
 CUresult virtual_close(CUdeviceptr address); /* of an import; it has a name of its own in complaints */
+
+/* storm_async.c; likewise */
+CUresult async_alloc(CUdeviceptr *address, CUdevice device);
+CUresult async_end_pool(void);
+CUresult async_close(CUdeviceptr address);
+/* Says what the default pool of @device keeps. */
+CUresult async_tell(CUdevice device);
 
 #endif

@@ -19,6 +19,8 @@
 
 #include "tests/e2e/cuda_door.h"
 
+#define STORM_FILE STORM_PLAYER
+
 #define CHILD_S 10
 
 /* All words of a block are its token, which names its exporter and is never used twice. */
@@ -27,7 +29,7 @@ static uint64_t token_of(uint32_t place, uint32_t life, uint64_t serial)
 	return (uint64_t)(place + 1) << 56 | (uint64_t)(life & 0xffff) << 40 | (serial & 0xffffffffff);
 }
 
-static struct place *me;
+struct place *me;
 
 static bool playing(void)
 {
@@ -36,9 +38,9 @@ static bool playing(void)
 }
 
 /* ------------------------------------------------------------------ players */
-static uint32_t here;
+uint32_t here;
 static CUresult (*copy_to_device)(CUdeviceptr, const void *, size_t);
-static __thread struct spot *spot;
+__thread struct spot *spot;
 __thread uint64_t seed;
 
 uint32_t dice(uint32_t sides)
@@ -51,7 +53,7 @@ static void beat(void)
 	atomic_fetch_add_explicit(&spot->beat, 1, memory_order_relaxed);
 }
 
-static void complain(const char *call, int result)
+void complain(const char *call, int result)
 {
 	const char *name = NULL;
 
@@ -61,16 +63,7 @@ static void complain(const char *call, int result)
 		(int)(spot - me->spot), call, name ? name : "?", result);
 }
 
-#define CALL(call) (atomic_store_explicit(&spot->line, __LINE__, memory_order_relaxed), (call))
-#define SURE(call)                                                                                 \
-	({                                                                                         \
-		CUresult sure_result = CALL(call);                                                 \
-		if (sure_result)                                                                   \
-			complain(#call, sure_result);                                              \
-		!sure_result;                                                                      \
-	})
-
-static void fill(CUdeviceptr address, uint64_t token)
+void fill(CUdeviceptr address, uint64_t token)
 {
 	uint64_t words[WORDS];
 
@@ -176,6 +169,8 @@ static bool block_alloc(struct block *block)
 {
 	if (block->kind == OF_MEMORY)
 		return SURE(cu.cuMemAlloc_v2(&block->address, BYTES));
+	if (block->kind == OF_ASYNC)
+		return SURE(async_alloc(&block->address, (CUdevice)(here % DEVICES)));
 	return block->kind == OF_POOL ? SURE(pool_alloc(&block->address)) :
 					SURE(virtual_alloc(&block->address, (CUdevice)(here % DEVICES)));
 }
@@ -185,7 +180,9 @@ static void block_make(int k, uint64_t token)
 	struct block *block = &blocks[k];
 	CUipcEventHandle event;
 
-	block->kind = dice(3) == 0 ? OF_POOL : virtual_is_shared() && dice(4) == 0 ? OF_VIRTUAL : OF_MEMORY;
+	block->kind = dice(3) == 0 ? OF_POOL : OF_MEMORY;
+	if (block->kind == OF_MEMORY && virtual_is_shared() && dice(2))
+		block->kind = dice(2) ? OF_VIRTUAL : OF_ASYNC;
 	if (!block_alloc(block)) {
 		block->address = 0;
 		return;
@@ -200,6 +197,10 @@ static void block_make(int k, uint64_t token)
 			COUNT(pool_blocks);
 		if (block->kind == OF_VIRTUAL)
 			COUNT(virtual_blocks);
+		if (block->kind == OF_ASYNC)
+			COUNT(async_blocks);
+		if (dice(64) == 0)
+			SURE(async_end_pool());
 	}
 }
 
@@ -222,6 +223,8 @@ static void drain(void)
 	while (atomic_load(&table->phase) != PHASE_LEAVE) {
 		if (calls && SURE(cu.cuMemAlloc_v2(&address, BYTES)))
 			SURE(cu.cuMemFree_v2(address));
+		if (!table->control)
+			SURE(async_tell((CUdevice)(here % DEVICES)));
 		nap_ms(2);
 		beat();
 	}
@@ -233,7 +236,7 @@ static int play_exporter(uint32_t life)
 	CUcontext context;
 
 	if (!SURE(cu.cuDevicePrimaryCtxRetain(&context, (CUdevice)(here % DEVICES))) ||
-	    !SURE(cu.cuCtxSetCurrent(context)) || !SURE(pool_make(me, (CUdevice)(here % DEVICES))))
+	    !SURE(cu.cuCtxSetCurrent(context)) || !SURE(pool_make((CUdevice)(here % DEVICES))))
 		return 3;
 	atomic_store(&me->state, STATE_READY);
 	while (playing()) {
@@ -254,7 +257,8 @@ static int play_exporter(uint32_t life)
 	for (int k = 0; k < SLOTS; k++)
 		if (blocks[k].address)
 			block_free(k);
-	SURE(pool_end(me));
+	SURE(pool_end());
+	SURE(async_end_pool());
 	SURE(cu.cuCtxSynchronize());
 	atomic_store(&me->state, STATE_EMPTY);
 	drain();
@@ -262,13 +266,6 @@ static int play_exporter(uint32_t life)
 }
 
 /* ---------------------------------------------------------------- importers */
-struct import {
-	CUdeviceptr address; /* 0: none */
-	CUevent event;
-	enum kind kind;
-	uint64_t token;
-};
-
 /* Imports that pass from thread to thread, for threads with the primary context. */
 static struct {
 	pthread_mutex_t lock;
@@ -295,13 +292,15 @@ static void read_all(const struct import *import, const char *when)
 	}
 }
 
-static void import_close(struct import *import)
+void import_close(struct import *import)
 {
 	read_all(import, "before a close");
 	if (import->event)
 		SURE(cu.cuEventDestroy_v2(import->event));
 	if (import->kind == OF_VIRTUAL)
 		SURE(virtual_close(import->address));
+	else if (import->kind == OF_ASYNC)
+		SURE(async_close(import->address));
 	else if (import->kind == OF_MEMORY)
 		SURE(cu.cuIpcCloseMemHandle(import->address));
 	else if (dice(2))
@@ -345,8 +344,9 @@ static void import_open(struct import *import)
 		import->address = 0;
 		if (after) {
 			COUNT(refused_alive);
-			complain(kind == OF_POOL ? "cuMemPoolImportPointer of a published block" :
-					   "cuIpcOpenMemHandle of a published block", result);
+			complain(kind == OF_POOL  ? "cuMemPoolImportPointer of a published block" :
+				 kind == OF_ASYNC ? "cuIpcOpenMemHandle of a published stream-ordered block" :
+						    "cuIpcOpenMemHandle of a published block", result);
 		} else {
 			COUNT(refused);
 		}
@@ -359,6 +359,8 @@ static void import_open(struct import *import)
 		COUNT(pool_imports);
 	if (kind == OF_VIRTUAL)
 		COUNT(virtual_opens);
+	if (kind == OF_ASYNC)
+		COUNT(async_opens);
 	import->token = token;
 	import->kind = kind;
 	import->event = NULL;
@@ -384,77 +386,6 @@ static void hand_over(struct import *import)
 		*import = pool.import[--pool.n];
 	}
 	pthread_mutex_unlock(&pool.lock);
-}
-
-/* Exports, opens and frees a block of this process; under culimbo the import has the block's own address. */
-static void share_own(void)
-{
-	CUdeviceptr address, opened;
-	CUipcMemHandle handle;
-	CUresult result;
-
-	if (!SURE(cu.cuMemAlloc_v2(&address, BYTES)))
-		return;
-	if (SURE(cu.cuIpcGetMemHandle(&handle, address))) {
-		result = CALL(cu.cuIpcOpenMemHandle_v2(&opened, handle,
-						       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-		if (!result && opened != address)
-			complain("its own block at another address", 0);
-		if (!result)
-			SURE(cu.cuIpcCloseMemHandle(opened));
-		else if (!table->control) /* the bare driver refuses it */
-			complain("cuIpcOpenMemHandle of its own handle", result);
-	}
-	SURE(cu.cuMemFree_v2(address));
-	COUNT(own);
-}
-
-/* The same with virtual memory, which is at its own address and can be unmapped while it is open. */
-static void share_own_virtual(CUdevice device)
-{
-	bool early = dice(2);
-	CUdeviceptr address, itself;
-	CUipcMemHandle handle;
-
-	if (!SURE(virtual_alloc(&address, device)))
-		return;
-	if (SURE(cu.cuIpcGetMemHandle(&handle, address)) &&
-	    SURE(cu.cuIpcOpenMemHandle_v2(&itself, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))) {
-		if (itself != address)
-			complain("its own virtual memory at another address", 0);
-		/* the unmap ends it, too */
-		if (!early)
-			SURE(cu.cuIpcCloseMemHandle(itself));
-	}
-	SURE(virtual_free(address));
-	COUNT(own);
-}
-
-/* The same with a pool block, which the driver maps at another address. */
-static void share_own_pool(void)
-{
-	struct import import = { .kind = OF_POOL };
-	CUresult result = CUDA_SUCCESS;
-	CUipcMemHandle handle;
-	CUdeviceptr address;
-	bool early = dice(2); /* the block is freed before its import */
-
-	if (!SURE(pool_alloc(&address)))
-		return;
-	import.token = (uint64_t)here << 56 | (address & 0xffffffffff);
-	fill(address, import.token);
-	if (SURE(pool_export(&handle, address)) &&
-	    (!CALL(pool_import(&import.address, &handle, here, atomic_load(&me->life) & 0xffff, &result)) || result)) {
-		complain("cuMemPoolImportPointer of its own block", result);
-		import.address = 0;
-	}
-	if (early)
-		SURE(cu.cuMemFree_v2(address));
-	if (import.address)
-		import_close(&import);
-	if (!early)
-		SURE(cu.cuMemFree_v2(address));
-	COUNT(own);
 }
 
 /* A child cannot close its parent's imports, and cannot open anything. */
@@ -551,6 +482,8 @@ static void *import_thread(void *arg)
 			share_own_pool();
 		if (virtual_is_shared() && dice(16) == 0)
 			share_own_virtual(thread == RESETS ? 1 : 0);
+		if (virtual_is_shared() && dice(16) == 0)
+			share_own_async(thread == RESETS ? 1 : 0);
 		if ((owns_context(thread) || thread == RESETS) && dice(40) == 0) {
 			forget_of_context(kept);
 			if (!context_anew(thread, &context))
@@ -563,6 +496,7 @@ static void *import_thread(void *arg)
 	for (int i = 0; i < KEPT; i++)
 		if (kept[i].address)
 			import_close(&kept[i]);
+	SURE(async_end_pool());
 	return NULL;
 }
 
@@ -571,7 +505,7 @@ static int play_importer(void)
 	pthread_t thread[THREADS];
 	CUcontext context;
 
-	if (!context_make(0, &context) || !SURE(pool_make(me, 0)))
+	if (!context_make(0, &context) || !SURE(pool_make(0)))
 		return 3;
 	atomic_store(&me->state, STATE_READY);
 	for (int i = 0; i < THREADS; i++)

@@ -18,7 +18,7 @@
 /* ------------------------------------------------------------------ one's own */
 static CUmemoryPool own;
 
-CUresult pool_make(struct place *me, CUdevice device)
+CUresult pool_make(CUdevice device)
 {
 	CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				      .handleTypes = POSIX_FD,
@@ -38,7 +38,7 @@ CUresult pool_make(struct place *me, CUdevice device)
 }
 
 /* A pool's descriptor keeps the memory of exported blocks as long as the pool does (measured). */
-CUresult pool_end(struct place *me)
+CUresult pool_end(void)
 {
 	close((int)(uint32_t)atomic_load(&me->pool_fd));
 	return cu.cuMemPoolDestroy(own);

@@ -317,6 +317,16 @@ static void drop_gifts(void)
 	}
 }
 
+/* What the default pools keep for their processes' next allocations, and which of it is still given out. */
+static uint64_t in_pools(bool used)
+{
+	uint64_t all = 0;
+
+	for (uint32_t i = 0; i < EXPORTERS; i++)
+		all += atomic_load(used ? &table->place[i].pool_used : &table->place[i].pool_kept);
+	return all;
+}
+
 /* Says how many descriptors each exporter has open: one of a pool keeps the pool's memory. */
 static void print_descriptors(void)
 {
@@ -348,7 +358,7 @@ static void print_counters(void)
 
 static void judge(double seconds, struct memory before)
 {
-	uint64_t reclaimed = 0, in_limbo = 0, slack = table->gpu ? GPU_SLACK : 0, since;
+	uint64_t reclaimed = 0, in_limbo = 0, slack = table->gpu ? GPU_SLACK : 0, since, kept;
 	bool back;
 	int left_by_killed, left;
 	unsigned int reported;
@@ -362,10 +372,14 @@ static void judge(double seconds, struct memory before)
 	drop_gifts();
 	atomic_store(&table->phase, PHASE_DRAIN);
 	since = torture_now();
-	back = WAIT_FOR((after = look(), after.free + slack >= before.free), BACK_NS);
-	ok(back, "3 all memory is free %llu ms later, the exporters still live (%llu of %llu bytes free)",
+	back = WAIT_FOR((after = look(), kept = in_pools(false), after.free + kept + slack >= before.free), BACK_NS);
+	ok(back,
+	   "3 all memory is free %llu ms later, the exporters still live (%llu of %llu bytes free, and %llu that their "
+	   "default pools keep)",
 	   (unsigned long long)((torture_now() - since) / MS), (unsigned long long)after.free,
-	   (unsigned long long)(table->gpu ? before.free : after.total));
+	   (unsigned long long)(table->gpu ? before.free : after.total), (unsigned long long)kept);
+	ok(WAIT_FOR(!in_pools(true), BACK_NS), "3 default pools have got each block back (%llu bytes are missing)",
+	   (unsigned long long)in_pools(true));
 	if (!back)
 		print_descriptors();
 	/* an exporter that ends at once may have an event in its grace period, or a holder's death to notice */
@@ -406,6 +420,13 @@ static void judge(double seconds, struct memory before)
 		   (unsigned long long)table->virtual_opens, (unsigned long long)table->virtual_several,
 		   (unsigned long long)table->virtual_old, (unsigned long long)table->virtual_refused,
 		   (unsigned long long)table->virtual_bare);
+	if (table->asyncs)
+		ok(table->async_opens && table->async_copies && table->async_ended && table->async_bare,
+		   "stream-ordered memory was shared: %llu handles made, %llu opened, %llu blocks copied just before their "
+		   "free, %llu pools destroyed, %llu handles made by nobody without the option",
+		   (unsigned long long)table->async_exports, (unsigned long long)table->async_opens,
+		   (unsigned long long)table->async_copies, (unsigned long long)table->async_ended,
+		   (unsigned long long)table->async_bare);
 	if (table->pools)
 		ok(table->pool_imports && table->pool_copies && table->pools_ended,
 		   "pools were used: %llu blocks imported, %llu copied just before their free, %llu pools destroyed",
@@ -441,7 +462,7 @@ static enum pools pools_asked(void)
 
 static int supervise(bool gpu, bool control, double seconds)
 {
-	const char *no_virtual = getenv("TORTURE_VIRTUAL");
+	const char *no_virtual = getenv("TORTURE_VIRTUAL"), *no_async = getenv("TORTURE_ASYNC");
 	struct memory before;
 
 	table = supervisor_begin(gpu, sizeof(*table), &table_fd);
@@ -450,6 +471,7 @@ static int supervise(bool gpu, bool control, double seconds)
 	table->control = control;
 	table->pools = pools_asked();
 	table->virtuals = !control && (!no_virtual || strcmp(no_virtual, "0"));
+	table->asyncs = !control && (!no_async || strcmp(no_async, "0"));
 	table->grace_ns = 500 * MS;
 	table->big_bytes = (uint64_t)(gpu ? 64 : 8) << 20;
 	seed = torture_seed(table->seed, UINT64_MAX);

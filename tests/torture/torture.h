@@ -41,6 +41,11 @@
 	X(pool_imports)                                                                            \
 	X(pool_copies)	/* read in a stream, in front of the import's free there */                \
 	X(pools_ended)                                                                             \
+	X(async_exports) /* legacy handles of stream-ordered memory */                              \
+	X(async_bare)	 /* of which refused, where the option is not set */                       \
+	X(async_opens)                                                                             \
+	X(async_copies)	 /* read in a stream, in front of the exporter's free there */             \
+	X(async_ended)	 /* pools of such memory that were destroyed */                            \
 	X(virtual_exports) /* handles of virtual memory */                                         \
 	X(virtual_bare)	 /* of which refused, where the option is not set */                       \
 	X(virtual_unmaps)                                                                          \
@@ -71,6 +76,7 @@
 	X(free)                                                                                    \
 	X(open_own)                                                                                \
 	X(pool)                                                                                    \
+	X(async)                                                                                   \
 	X(virtual)                                                                                 \
 	X(event)                                                                                   \
 	X(noise)                                                                                   \
@@ -96,13 +102,14 @@ enum phase { PHASE_GATHER, PHASE_PLAY, PHASE_FINISH, PHASE_DRAIN, PHASE_LEAVE };
 enum state { STATE_BEGINS, STATE_READY, STATE_EMPTY };
 
 /* A place in the player's files. */
-enum player_file { PLAYER, PLAYER_MEMORY, PLAYER_POOL, PLAYER_VIRTUAL };
+enum player_file { PLAYER, PLAYER_MEMORY, PLAYER_POOL, PLAYER_VIRTUAL, PLAYER_ASYNC };
 #define PLAYER_LINE(file, line) ((uint32_t)(file) << 16 | (line))
 static inline const char *player_file(uint32_t line)
 {
-	static const char *const names[] = { "player.c", "player_memory.c", "player_pool.c", "player_virtual.c" };
+	static const char *const names[] = { "player.c", "player_memory.c", "player_pool.c", "player_virtual.c",
+					     "player_async.c" };
 
-	return names[line >> 16 <= PLAYER_VIRTUAL ? line >> 16 : PLAYER];
+	return names[line >> 16 <= PLAYER_ASYNC ? line >> 16 : PLAYER];
 }
 
 struct place {
@@ -116,6 +123,7 @@ struct place {
 	_Atomic uint64_t alive[BLOCKS]; /* serials of the blocks that are not freed yet */
 	_Atomic uint64_t regions;	/* reservations made here */
 	_Atomic uint64_t mapped[REGIONS][REGION_SLOTS]; /* what is mapped at each page; 0: nothing */
+	_Atomic uint64_t pool_kept, pool_used; /* bytes of the default pool of one that has freed everything */
 	int inbox[2];			/* descriptors: this process reads the first, others write to the second */
 };
 
@@ -125,7 +133,7 @@ enum pools { POOLS_NONE, POOLS_KEPT, POOLS_BOTH, POOLS_MOST };
 struct table {
 	uint64_t seed, grace_ns;
 	uint64_t big_bytes; /* size of the biggest block */
-	bool control, gpu, virtuals;
+	bool control, gpu, virtuals, asyncs;
 	enum pools pools;
 	_Atomic uint32_t phase;
 #define X(name) _Atomic uint64_t name;
@@ -135,7 +143,7 @@ struct table {
 };
 
 /* Sent by an exporter to any process, or by an importer to another. */
-enum gift_kind { GIFT_MEMORY, GIFT_EVENT, GIFT_POOL, GIFT_VIRTUAL };
+enum gift_kind { GIFT_MEMORY, GIFT_EVENT, GIFT_POOL, GIFT_VIRTUAL, GIFT_ASYNC };
 struct gift {
 	unsigned char handle[64];
 	uint64_t serial, bytes;

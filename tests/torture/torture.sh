@@ -15,6 +15,7 @@
 #                    both (the default): also some that return it to the driver; most: every block is
 #                    of a pool, half of them of one that returns its memory
 #   TORTURE_VIRTUAL  0: no virtual memory that is shared by legacy handles
+#   TORTURE_ASYNC    0: no stream-ordered memory that is shared by legacy handles
 #   TORTURE_KEEP     not empty: keep the folder and print its path
 set -u
 
