@@ -110,7 +110,7 @@ CUmemoryPool cl_async_to_export(CUmemoryPool pool)
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUmemoryPool asked = cl_async_as_asked(pool);
 
-	/* with all,visible the program may export it: raises its threshold, as an export of ours does (exporter/async.h) */
+	/* with all,visible the program may export it: raises its threshold, as our exports do (exporter/async.h) */
 	if (asked == pool && cl_async_is_added(pool))
 		cl_async_hand_out(pool);
 	return asked;
