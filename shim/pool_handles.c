@@ -18,6 +18,8 @@
 #include "shim/shim.h"
 #include "shim/shm/gc.h"
 
+enum { CL_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES = 10 }; /* since CUDA 13.1 */
+
 /* --------------------------------------------------------------------- allocations */
 CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
 {
@@ -68,13 +70,13 @@ CUresult cl_async_destroy(CUmemoryPool pool)
 	struct cl_async_pool *known;
 	CUresult result;
 
-	/* the driver refuses that of a default pool */
+	/* to the program @pool is a default pool, which the driver refuses to destroy */
 	if (real)
 		return cl_driver.cuMemPoolDestroy(real);
 	known = cl_async_destroy_begin(&cl_exporter, pool);
 	result = cl_sharing() ? cl_pool_destroy(pool) : cl_driver.cuMemPoolDestroy(pool);
 	cl_async_destroy_end(&cl_exporter, known, result == CUDA_SUCCESS);
-	/* devices that allocated from it have got their real default pools */
+	/* the driver has set the devices that allocated from it to their real default pools */
 	if (result == CUDA_SUCCESS)
 		cl_async_set_again();
 	return result;
@@ -89,6 +91,9 @@ CUresult cl_async_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute
 		memcpy(value, &threshold, sizeof threshold);
 		return CUDA_SUCCESS;
 	}
+	/* what we have added is kept from the program */
+	if ((int)attribute == CL_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES)
+		pool = cl_async_as_asked(pool);
 	return cl_driver.cuMemPoolGetAttribute(pool, attribute, value);
 }
 
@@ -110,7 +115,7 @@ CUmemoryPool cl_async_to_export(CUmemoryPool pool)
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	CUmemoryPool asked = cl_async_as_asked(pool);
 
-	/* the program exports it, with all,visible: its memory is kept as if we did */
+	/* with all,visible the program may export it: raises its threshold, as our exports do (exporter/async.h) */
 	if (asked == pool && cl_async_is_added(pool))
 		cl_async_hand_out(pool);
 	return asked;
@@ -126,8 +131,9 @@ bool cl_async_hides(CUdeviceptr dptr)
 
 /* ---------------------------------------------------------------- opens and closes */
 /*
- * The handle names nothing that can be opened: reports it as any stale one, or has the driver refuse it.  @form,
- * which may be NULL, has the block's export data.
+ * The handle names nothing that can be opened.  Reports it as stale, or, if nothing is known of it, has the driver
+ * refuse it.  Returns the error that the program gets.  @form has the block's export data, or is NULL if they could not
+ * be read.
  */
 static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl_pool_form *form, unsigned int flags,
 		       CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
@@ -137,7 +143,7 @@ static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl
 	struct cl_opening o;
 	CUresult result;
 
-	/* as the record has it, but for the stamp */
+	/* the form in which the record has the handle, with the stamp behind it */
 	if (form) {
 		memcpy(copy.reserved, form, 8 + CL_POOL_DRIVERS);
 		memcpy(copy.reserved + 56, form->data + 56, 8);
@@ -153,6 +159,7 @@ static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl
 	return form ? cl_open_refuse(&resolved, CL_POOL) : open(dptr, handle, flags);
 }
 
+/* Opens a handle that this process has made itself.  Returns what the program gets. */
 static CUresult open_own(const struct cl_pool_named *named, CUdeviceptr *dptr)
 {
 	struct cl_pool_form form = named->form;
@@ -172,6 +179,11 @@ static void destroy_unused(CUmemoryPool pool)
 		cl_pool_destroy(pool);
 }
 
+/*
+ * Opens the block that @named names: imports its pool, if that is not done yet, and its pointer.  Returns
+ * CUDA_SUCCESS; CUDA_ERROR_INVALID_HANDLE if the handle is stale or its exporter is dead; or another error for the
+ * program.
+ */
 static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdeviceptr *dptr)
 {
 	struct cl_context_name name = cl_context_name_current();
@@ -182,14 +194,17 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 
 	if (!open)
 		return cl_virtual_say(named->handle.pid, -ENOMEM);
-	/* the driver would import it, and CUDA opens no handle of a process that has ended */
+	/* CUDA opens no legacy handle of a process that has ended, but would import a pool's pointer */
 	if (cl_gc_judge(&named->peer->region) == CL_DEAD) {
 		cl_pool_open_discard(open);
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
 	result = cl_imported_pool_get(named, device, &pool);
 	if (result == CUDA_SUCCESS) {
-		/* an open of a legacy handle spoils no capture, and an import of a pool's pointer does (measured) */
+		/*
+		 * cuIpcOpenMemHandle() spoils no stream capture, and an import of a pool's pointer does (measured): so
+		 * the import is made in the capture mode that allows it
+		 */
 		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 		result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
 						(CUmemPoolPtrExportData *)(void *)named->form.data);
@@ -211,7 +226,7 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 	CUdevice device;
 	CUresult result;
 
-	/* the driver looks at these first, also of a legacy handle (measured) */
+	/* the driver checks these two before it looks at a legacy handle (measured) */
 	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (cl_observes())
@@ -225,7 +240,7 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 		return open_own(&named, dptr);
 	result = open_named(&named, device, dptr);
 	cl_pool_named_put(&named);
-	/* its generation is over, or its exporter dead */
+	/* its generation is over, or its exporter is dead */
 	if (result == CUDA_ERROR_INVALID_HANDLE)
 		result = refuse(dptr, handle, &named.form, flags, open);
 	return result;

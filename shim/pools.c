@@ -43,8 +43,8 @@ CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 
 /* ------------------------------------------------------------------ importing */
 /*
- * Returns the size of the block, and @says if no exporter's record has it: the size that the data have
- * where drivers that we know write it.
+ * Returns the size of the block that @resolved names, from its exporter's record.  If that can't be read, returns
+ * @says: the size in the export data, or 0.
  */
 static uint64_t size_of(const struct cl_opening *o, const struct cl_resolved *resolved, uint64_t says)
 {
@@ -60,8 +60,8 @@ static uint64_t size_of(const struct cl_opening *o, const struct cl_resolved *re
 }
 
 /*
- * Returns true if the block is larger than CULIMBO_POOL_IMPORT_MAX, and logs that: the driver would
- * overwrite its stack, or crash (measured).
+ * Returns true, and logs it, if the block is larger than CULIMBO_POOL_IMPORT_MAX: the driver would overwrite its
+ * stack, or crash (measured).
  */
 static bool is_too_large(const struct cl_opening *o, const struct cl_resolved *resolved, uint64_t says)
 {
@@ -78,7 +78,7 @@ static bool is_too_large(const struct cl_opening *o, const struct cl_resolved *r
 	return true;
 }
 
-/* The driver has mapped @address for @o, which is stale: unmaps it, unless it was imported before. */
+/* The driver has mapped @address for a stale import: has it unmapped, unless an earlier import is open there. */
 static void undo(CUdeviceptr address)
 {
 	if (!cl_pool_import_is_open(address))
@@ -86,8 +86,8 @@ static void undo(CUdeviceptr address)
 }
 
 /*
- * The pool that a block was imported from last, and in bits 56 to 63 the device of its memory.  Reports alone
- * use the device, so a handle that another pool has got past our hooks does no harm.
+ * The pool from which a block was imported last, and in bits 56 to 63 the device of its memory.  Only reports use
+ * the device.  So it does no harm if the pool ends past our hooks and another one gets its handle.
  */
 static _Atomic uint64_t last_pool;
 enum { POOL_BITS = 56 };
@@ -105,7 +105,10 @@ static inline int device_of(CUmemoryPool pool, CUdeviceptr address)
 	return (int)(last >> POOL_BITS);
 }
 
-/* Imports what @o has begun, and has @importing's turn.  The caller ends @o and the turn unless the turn is ended. */
+/*
+ * Has the driver import the block for which @o was begun, in the turn that @importing has.  Returns what the program
+ * gets.  If @importing->added is not set then, the caller must still end the turn and give @o up.
+ */
 static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *resolved, CUdeviceptr *dptr,
 			       CUmemPoolPtrExportData *data, struct cl_pool_importing *importing)
 {
@@ -128,7 +131,7 @@ static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *r
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Has a block of our own kept for one more import.  Returns false if it is stale. */
+/* Has a block of this process kept for one more import.  Returns false, and reports it, if the handle is stale. */
 static bool begin_own(const struct cl_resolved *resolved)
 {
 	if (!cl_pool_own_open(&cl_exporter, resolved->stamp, resolved->handle))
@@ -149,12 +152,12 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 
 	if (!shares || !dptr || !data)
 		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
-	/* another thread may write to @data meanwhile; and the driver gets them as it made them */
+	/* a copy: another thread may write to @data meanwhile, and the driver gets the bytes without our stamp */
 	cl_pool_copy(&form, data->reserved);
 	if (cl_look_up_pool(&resolved, &form, &importing.turn, &key))
 		/*
-		 * data without a stamp say the size only where drivers that we know write it, and an import
-		 * must not be refused because of a guess
+		 * the size is read only from data with a stamp: in other data something else may stand there, and
+		 * an import must not be refused because of a guess
 		 */
 		says = cl_pool_size(form.data);
 	importing.ex = &cl_exporter;
@@ -170,7 +173,7 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
-	/* of one that is open here the size was checked at the first import */
+	/* if the block is open here already, its size was checked at the first import */
 	if (resolved.again || cl_observes() || !is_too_large(&o, &resolved, says)) {
 		if (!importing.turn.key)
 			cl_turn_begin(&importing.turn, key);
@@ -180,7 +183,7 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		cl_turn_end(&importing.turn);
 		cl_open_give_up(&o);
 	}
-	/* the import has no mapping, or an earlier one has this stamp: close ours again */
+	/* the import has failed, or an earlier one keeps the block already: close ours again */
 	if (importing.own.file_id && cl_pool_own_close(&cl_exporter, importing.own))
 		cl_collector_wake(&cl_exporter);
 	return result;
@@ -188,9 +191,10 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 
 /* ------------------------------------------------------------------ destroying */
 /*
- * The driver refuses to destroy an imported pool of which a pointer is mapped, and the pointer stays
- * good; it destroys one at once whose pointers the program has all freed, also while a stream has not
- * reached the free (both measured).  So frees that we keep back must not make a difference.
+ * Destroys @pool, which another process may have shared with this one.  The driver refuses to destroy an imported
+ * pool while one of its pointers is mapped, and the pointer stays good.  Once the program has freed them all the
+ * driver destroys the pool at once, even if some stream has not reached its free yet (both measured).  So the
+ * program must not get a refusal because we keep frees back.
  */
 static CUresult destroy_imported(CUmemoryPool pool, bool shares)
 {
@@ -206,8 +210,8 @@ static CUresult destroy_imported(CUmemoryPool pool, bool shares)
 }
 
 /*
- * The devices that allocate from @pool get their default one, as by the driver's destroy of it.  Another
- * thread's cuDeviceSetMemPool() at this very moment may be lost.
+ * Sets each device that allocates from @pool to its default pool, as the driver does when it destroys @pool.  If
+ * another thread calls cuDeviceSetMemPool() at this very moment, its setting may be lost.
  */
 static void is_current_no_more(CUmemoryPool pool)
 {
@@ -249,7 +253,7 @@ CUresult cl_pool_destroy(CUmemoryPool pool)
 	enum cl_own_pool_end end = CL_OWN_POOL_NOW;
 	CUresult result;
 
-	/* another pool may get its handle */
+	/* another pool may get the handle of this one */
 	atomic_store_explicit(&last_pool, 0, memory_order_relaxed);
 	if (shares) {
 		cl_lock(&cl_exports_lock);

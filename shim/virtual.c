@@ -18,7 +18,7 @@
 #include "shim/self/self.h"
 #include "shim/virtual.h"
 
-/* No name of CUDA 11.3's headers. */
+/* CUDA 11.3's headers have no name for it. */
 enum { CL_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17 };
 
 /* ---------------------------------------------------------------- what lies where */
@@ -140,13 +140,16 @@ bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle)
 	return hidden;
 }
 
-/* Returns true if the driver knows the address, or may refuse it because nothing is mapped there. */
+/* @result: the driver's answer to a query.  Returns false if the driver has another reason than a hole to refuse it. */
 static bool may_be_a_hole(CUresult result)
 {
 	return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_FOUND;
 }
 
-/* Of an import the program reads what it would of one that the driver has opened.  Returns false if that is the driver's answer. */
+/*
+ * Writes to @data what the program would read of an import that the driver itself had opened.  Returns false if that
+ * is the driver's own answer.
+ */
 static bool import_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr base, uint64_t size,
 			     CUcontext context)
 {
@@ -179,16 +182,27 @@ static bool import_attribute(void *data, CUpointer_attribute attribute, CUdevice
 	return true;
 }
 
-/* Memory of a pool of the program: it sees the stand-in of a default pool, and with all,visible that it has handles. */
+/*
+ * The driver has answered in @data about memory of the program.  If that is of a pool, puts the stand-in in the place
+ * of a default pool and, with all,visible, says that the memory has legacy handles.
+ */
 static void own_pool_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
 {
 	const bool yes = true;
+	unsigned long long types;
 	CUmemoryPool pool;
 
 	if ((int)attribute == CL_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
 		memcpy(&pool, data, sizeof pool);
 		pool = cl_async_shown(pool);
 		memcpy(data, &pool, sizeof pool);
+	} else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
+		memcpy(&types, data, sizeof types);
+		pool = types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? cl_pool_of_memory(dptr) : NULL;
+		if (pool && cl_async_as_asked(pool) != pool) {
+			types &= ~(unsigned long long)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+			memcpy(data, &types, sizeof types);
+		}
 	} else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
 		   cl_options.share.number == CL_SHARE_ALL_VISIBLE && cl_async_is_shareable(cl_pool_of_memory(dptr))) {
 		memcpy(data, &yes, sizeof yes);
@@ -263,8 +277,8 @@ void cl_virtual_peer_enabled(CUcontext peer)
 	if (of < 0)
 		return;
 	cl_virtual_peer(of, device);
-	if (cl_pool_opens_any())
-		cl_imported_pools_add_device(of, device);
+	/* whatever is open by now: another thread may be about to open its first block */
+	cl_imported_pools_add_device(of, device);
 }
 
 /* ---------------------------------------------------------------- opens and closes */
@@ -275,10 +289,7 @@ static CUresult open_own(const struct cl_resolved *resolved, CUdeviceptr *dptr)
 		       CUDA_SUCCESS;
 }
 
-/*
- * Returns the driver's error if the current context can do nothing any more, and its *@device.  The driver knows
- * the device of a context that has ended, but makes no event in it.
- */
+/* The driver still tells the device of a context that has ended, but makes no event in it: so an event is tried. */
 CUresult cl_virtual_current_device(CUdevice *device)
 {
 	CUresult result = cl_driver.cuCtxGetDevice(device);
@@ -300,7 +311,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	CUdevice device;
 	CUresult result;
 
-	/* the driver looks at these first, also of a legacy handle (measured) */
+	/* the driver checks these two before it looks at a legacy handle (measured) */
 	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = cl_virtual_current_device(&device);
@@ -312,7 +323,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	result = cl_open_begin(&o, &resolved, CL_VIRTUAL);
 	if (result != CUDA_SUCCESS)
 		return result;
-	/* of an exporter whose file is not here nothing can be asked, and the driver knows no such handle */
+	/* the exporter's file is not here, so nobody can be asked; the driver refuses the handle in its own way */
 	if (!o.hold) {
 		result = open(dptr, handle, flags);
 		if (o.stale)
@@ -334,6 +345,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	return result;
 }
 
+/* For cl_close_begin(): no mapping of virtual memory is this process's own.  Those are in the exporter's table. */
 static bool is_own(enum cl_kind kind, uint64_t key)
 {
 	(void)kind, (void)key;

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The front door for virtual memory: see shim.h.  A hook calls the first group only if cl_shares_all() is
- * true, whether the process shares anything yet or not.  Of another process's memory, opened by a virtual
- * handle, programs are answered as of a legacy one, whatever CULIMBO_SHARE is here.
+ * The front door for virtual memory: the functions that hooks call (see shim.h).
+ *
+ * A hook calls those of the first group, up to cl_virtual_is_hidden(), only if cl_shares_all() is true, whether
+ * the process shares anything yet or not.  The others also serve a process that only imports, whatever
+ * CULIMBO_SHARE is here: when a program asks about memory that it has opened by a virtual handle, it gets the
+ * answers that it would get about memory opened by a legacy handle.
+ *
+ * Any thread may call these functions.  It must hold no lock of ours, but for the one that ends in _locked.
  */
 #ifndef CL_VIRTUAL_H
 #define CL_VIRTUAL_H
@@ -13,44 +18,63 @@
 #include "shim/importer/mirror.h"
 #include "shim/limbo/pool_opens.h"
 
-/* In place of the driver's calls. */
+/* In place of the driver's calls cuMemCreate(), cuMemRelease(), cuMemUnmap() and cuMemAddressFree(): they call it. */
 CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			   unsigned long long flags);
 CUresult cl_virtual_release(CUmemGenericAllocationHandle handle);
 CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size);
 CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size);
-/* After the driver's calls, which have succeeded. */
+/*
+ * The driver has reserved addresses, given the program the handle of what is mapped at @dptr once more, or mapped
+ * @handle, from @offset on, at @dptr: notes it.
+ */
 void cl_virtual_reserved(CUdeviceptr dptr, size_t size);
 void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr);
 void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle);
-/* What the program reads is what it has asked for, in place of what the driver was asked for. */
+/* The driver has filled in @prop: puts in the handle types that the program asked for, where we have asked for more. */
 void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
-/* Returns true if @handle's memory has descriptors only because we asked for them, and the program is not told. */
+/*
+ * Returns true if the driver makes descriptors of @handle's memory only because we have asked for that, and the
+ * program must not see it: an export of it is to fail as without us.
+ */
 bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle);
 /*
- * @result is the driver's answer.  Returns that, or CUDA_SUCCESS where only the driver does not know @dptr: in a
- * hole of an import.
+ * The program has asked for @attribute of @dptr, and the driver's answer is @result and *@data.  Changes *@data
+ * where the program must get another answer.  Returns @result, or CUDA_SUCCESS if @dptr lies in an import but nothing
+ * is mapped there, which the driver refuses.
  */
 CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUresult result);
 
-/* Returns true if another process's virtual memory may be open here: the queries are for that, too. */
+/* Returns false if certainly no import is open here that needs cl_virtual_attribute() or cl_virtual_address_range(). */
 static inline bool cl_virtual_imports_any(void)
 {
 	return cl_mirrors_any() || cl_pool_opens_any();
 }
-/* What cuMemGetAddressRange() answers of an import, likewise; @base and @size may be NULL. */
+/*
+ * The driver has answered cuMemGetAddressRange() of @dptr with @result.  If @dptr lies in an import, sets *@base and
+ * *@size, of which each pointer may be NULL, to those of the import, and returns CUDA_SUCCESS.  Else returns @result.
+ */
 CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result);
-/* The current context has got access to the memory of @peer. */
+/* The current context has got access to the memory of @peer: gives its device access to what is open there. */
 void cl_virtual_peer_enabled(CUcontext peer);
 
-/* The device of the current context, or the driver's error if the context can do nothing any more. */
+/*
+ * Returns CUDA_SUCCESS, and the device of the current context in *@device.  Returns the driver's error if there is no
+ * current context, or if it has ended.
+ */
 CUresult cl_virtual_current_device(CUdevice *device);
-/* For shim.c: cuIpcOpenMemHandle() of a virtual @handle, and cuIpcCloseMemHandle(). */
+/*
+ * For shim.c, in place of cuIpcOpenMemHandle() of a virtual @handle.  Returns what the program gets.  @open is the
+ * driver's function, for a handle whose exporter has no file here.
+ */
 CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int));
 /* Returns true if virtual memory is open at @dptr, the program's own or an import.  The caller holds cl_imports_lock. */
 bool cl_virtual_is_open_locked(CUdeviceptr dptr);
-/* Returns false if @dptr is not open as a virtual one. */
+/*
+ * In place of cuIpcCloseMemHandle().  Returns false, and has done nothing, if @dptr was not opened by a virtual handle.
+ * Else *@result is what the program gets.
+ */
 bool cl_virtual_close(CUdeviceptr dptr, CUresult *result);
 
 #endif

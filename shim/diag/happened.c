@@ -11,7 +11,7 @@
 #include "shim/diag/trace.h"
 #include "shim/self/self.h"
 
-/* Makes the finding that stands in our file and in reports; its `when` is 0 if that is now. */
+/* Returns the finding for our file and for reports.  Its `when` is 0 if @about does not say when: then it is now. */
 static struct cl_finding finding_of(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)
 {
 	struct cl_finding finding = { .kind = kind,
@@ -86,7 +86,7 @@ static void log_stale_refused(const struct cl_about *about)
 		       about->file_id, about->record, about->generation);
 }
 
-/* Once for each kind of memory: libraries probe. */
+/* Logs a refusal, once for each kind of memory: libraries try such calls to learn what works. */
 static void log_refused(const struct cl_about *about)
 {
 	static atomic_uint said;
@@ -122,7 +122,7 @@ static void log_opened_after_free(const struct cl_about *about)
 		       (unsigned long long)about->key, (unsigned long long)about->size, about->pid);
 }
 
-/* The switch has every kind, so that the compiler names a new one that is missing. */
+/* Logs the happening.  The switch has every kind, so that the compiler warns if a new kind is missing here. */
 static void log_it(enum cl_finding_kind kind, const struct cl_about *about)
 {
 	unsigned long long key = about->key;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Happenings: a misuse by the program, or what had to be done because of another process.
+ * Happenings: a misuse by the program, or something that culimbo had to do because of another process.
  *
- * One call counts it for the report, writes a finding with its stacks into our file, traces it and
- * logs it.  No free, hold or open depends on it, and it never fails.  errno may change.  Any thread.
+ * One call counts a happening for the report, writes a finding with its stacks into our file, traces it
+ * and logs it.  No free, hold or open depends on that, and it never fails.  errno may change.  Any thread
+ * may call these functions.
  */
 #ifndef CL_HAPPENED_H
 #define CL_HAPPENED_H
@@ -24,16 +25,16 @@ struct cl_about {
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */
 	uint8_t made, call;	 /* of a note: enum cl_made, enum cl_call */
 	uint32_t result;	 /* of a refusal: the driver's CUresult */
-	bool more;		 /* of a note: it is counted already, and `size` bytes are added to it */
-	bool told;	 /* of a hold that was taken back: its process has reported it */
+	bool more;		 /* of a note: it is counted already, and only its `size` is added */
+	bool told;	 /* of a hold that was taken back: the process that held it has reported it at its end */
 	bool exporter_gone;	 /* of a stale handle: its exporter has ended, or has lost its file */
 	char name[16];	 /* of the other process */
 };
 
 /*
- * Reports a happening.  @about says what it happened to, and @stack, from cl_stack_write() or 0, where.  A
- * note of the same kind, call, memory and stack as an earlier one is counted with that one.  cl_happened()
- * takes cl_exports_lock; the caller of cl_happened_locked() holds it.
+ * Reports a happening.  @about tells to which block, import or handle it happened.  @stack, from cl_stack_write(), tells
+ * where in the program; 0: not known.  A note of the same kind, call, memory and stack as an earlier one is counted with
+ * that one.  cl_happened() takes cl_exports_lock; the caller of cl_happened_locked() holds it.
  */
 void cl_happened(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);
 void cl_happened_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack);

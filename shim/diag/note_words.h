@@ -8,12 +8,12 @@
 
 #include "shim/shm/layout.h"
 
-/* Return how memory was made, @made (enum cl_made): words() for people, as "virtual memory"; key() for JSON, as "virtual". */
+/* Return how memory was made (enum cl_made): words() for people ("virtual memory"), key() for JSON ("virtual"). */
 const char *cl_made_words(unsigned int made);
 const char *cl_made_key(unsigned int made);
 /* Returns the name of the driver call @call, an enum cl_call. */
 const char *cl_call_name(unsigned int call);
-/* Says what would share memory whose @call the driver refused with @result. */
+/* Returns what the user can do to share memory made as @made, after the driver has refused @call with @result. */
 const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result);
 
 #endif

@@ -10,13 +10,13 @@
 enum { CLOSED = 1024 };
 
 /*
- * Closes of memory are a ring.  It is searched only when a program closes what is not open, and its
- * pages take no memory before they are used.
+ * The closes of memory are in a ring.  It is searched only when a program closes an address that is not open.  Its pages
+ * take no memory before they are used.
  */
 static struct cl_about closed[CLOSED];
 static uint32_t closes; /* how many were written, modulo 2^32 */
 
-/* Closes of events are in a hash table, since each event that is made or destroyed is looked up. */
+/* The closes of events are in a hash table, since each event that the program makes or destroys is looked up. */
 struct closed_event {
 	UT_hash_handle hh;
 	struct cl_about what;

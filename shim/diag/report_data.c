@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the report data: see report_data.h.  Private memory has the place and size of each part, since other
- * processes can damage the file, and we must touch only what has memory.  A part grows by pages.
- * The header counts an entry only after it is written, so readers never see half of one.
+ * Writes the report data: see report_data.h.
+ *
+ * Each kind of data is a part of the region, which grows by pages.  Where a part lies and how much of it has memory is
+ * kept in private memory: other processes can damage the file, and to touch a page without memory would kill
+ * the program.  The header counts an entry only after it is written, so readers never see half of one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,7 +35,7 @@ static struct {
 	bool begun;
 } parts;
 
-/* Under cl_imports_lock; where the part grows, under cl_exports_lock, too. */
+/* The import log.  It is under cl_imports_lock, and its growth under cl_exports_lock as well. */
 #define IMPORTS_BEGIN { { CL_AT_IMPORTS, sizeof(struct cl_import_entry), CL_IMPORTS, 0, 0, false }, NULL, 0, 0 }
 static struct imports {
 	struct growing part;
@@ -70,7 +72,7 @@ static bool get_locked(struct growing *part, uint64_t end)
 	cl_self_keep_descriptor(&cl_own, CL_LOCK_EXPORTER);
 	err = cl_region_get(&cl_own, part->at + part->got, more);
 	if (err) {
-		/* for good: to ask the file again at each call would cost a system call each */
+		/* a file that is full stays so for us: to ask it again would cost a system call at each entry */
 		part->full = cl_own.file_id != 0;
 		cl_log_once(CL_LOG_INFO,
 			    "no room for more call stacks and findings in reports (%s); sharing stays "
@@ -78,7 +80,7 @@ static bool get_locked(struct growing *part, uint64_t end)
 			    strerror(-err));
 		return false;
 	}
-	/* a file that is made later has got nothing yet */
+	/* without a file this is our anonymous region: a file that is made later has no memory for the part yet */
 	if (cl_own.file_id)
 		part->got += more;
 	return true;
@@ -102,7 +104,7 @@ static void count_locked(struct growing *part, uint32_t n, _Atomic uint32_t *cou
 }
 
 /* --------------------------------------------------------------------- stacks */
-/* A stack or a text in our file: its first word, @head, and the words behind it.  Found by a hash of all of them. */
+/* A stack or a text that our file has: the first word, its head, and the words behind it.  Its key is a hash of all. */
 struct known_words {
 	UT_hash_handle hh;
 	uint64_t hash, head;
@@ -151,7 +153,7 @@ static uint32_t add_module_locked(const struct cl_module *module)
 	CL_LIST_EACH (known, &known_modules, struct known_module, node)
 		if (!memcmp(&known->module, module, sizeof *module))
 			return known->index;
-	/* modules of other processes' stacks (end 0) leave room for our own */
+	/* modules of other processes' stacks, whose end is 0, take at most half the room */
 	if (!module->end && parts.modules.used >= CL_MODULES / 2)
 		return CL_NO_LOG_ENTRY;
 	known = malloc(sizeof *known);
@@ -238,15 +240,15 @@ static __attribute__((noinline)) uint32_t add_stack(const struct cl_stack *stack
 
 /* ------------------------------------------------------------------ Python's frames */
 /*
- * A cache.  Its key is made of a stack without Python frames and of where the thread's Python frames stand;
- * its value is the stack with them.  The two words of an entry are written and read one by one, so `value` has
- * the upper half of `key`: by that a reader sees whether they belong together.
+ * A cache of the names of stacks with Python frames.  The key is made of the stack without these frames, and of the
+ * places where the thread's Python frames stand; the value is the stack with them.  No lock guards the two words of an
+ * entry.  So `value` repeats the upper half of `key`, by which a reader sees whether the two belong together.
  */
 enum { PYTHON_NAMES = 1024, PYTHON_STACKS = 16384 };
 static struct {
 	_Atomic uint64_t key, value;
 } python_names[PYTHON_NAMES];
-/* How long all reads of names may take, ns: for a program whose every call is at another line. */
+/* ns that all reads of names together may take: a program may make each call at another line. */
 uint64_t cl_python_limit = 500 * 1000000ull;
 static uint64_t python_took;
 static uint32_t python_stacks; /* whose names were read; no more than PYTHON_STACKS are, others are said to be unread */
@@ -296,7 +298,10 @@ static uint32_t add_with_python_locked(uint32_t stack, const uint64_t *python, u
 				 words, (uint32_t)head + n);
 }
 
-/* Not inlined: it needs much stack itself.  Returns @stack if there is no room. */
+/*
+ * Returns the name of @stack with the Python frames at @places, whose names it reads, or @stack if there is no room.
+ * Not inlined, because it needs much stack.
+ */
 static __attribute__((noinline)) uint32_t add_python(uint32_t stack, const struct cl_python_places *places)
 {
 	uint64_t python[CL_PYTHON_FRAMES];
@@ -305,7 +310,7 @@ static __attribute__((noinline)) uint32_t add_python(uint32_t stack, const struc
 	uint64_t from = unread ? 0 : cl_now();
 	uint32_t n = 0, with;
 
-	/* counted also if there is no room for it: to read the names has cost as much */
+	/* counts the stack also if there was no room for it: the names were read all the same, which takes the time */
 	cl_lock(&cl_exports_lock);
 	python_stacks += !unread;
 	cl_unlock(&cl_exports_lock);
@@ -405,7 +410,7 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 		module = (uint64_t)add_foreign_module_locked(&frame) + 1;
 		if (module > CL_FOREIGN_NO_MODULE)
 			module = CL_FOREIGN_NO_MODULE;
-		/* so it equals no stack of ours, whose addresses have no bits up there */
+		/* equals no stack of ours: the module's number is in the upper bits, where our addresses have zeros */
 		copy[n++] = frame.address | module << CL_FOREIGN_ADDRESS_BITS;
 		start = frame.is_start;
 	}
@@ -419,8 +424,8 @@ uint32_t cl_stack_copy_locked(const struct cl_view *view, uint32_t stack)
 
 /* -------------------------------------------------------------------- imports */
 /*
- * Gets memory for another import log entry.  Returns false if there is none.  It takes
- * cl_exports_lock for our region, of which only the descriptor may change.
+ * Gets memory for one more entry of the import log.  Returns false if there is none.  Takes cl_exports_lock, because
+ * the part grows by the region's descriptor, which may change.
  */
 static bool need_import_entry(void)
 {
@@ -450,7 +455,7 @@ struct cl_import_entry *cl_import_log_begin(uint32_t *index)
 
 void cl_import_log_end(uint32_t index, struct cl_import_entry *to)
 {
-	/* release: a reader that sees the entry in use reads all of it */
+	/* release: a reader that sees the entry in use sees all of it */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
 	if (index == imports.part.used)
 		count_locked(&imports.part, 1, &cl_own.header->imports);
@@ -504,7 +509,7 @@ bool cl_finding_add_locked(const struct cl_finding *finding)
 	return true;
 }
 
-/* Notes that have an entry, and where that is.  Private: what the file says may be damaged. */
+/* The notes that have an entry, and its index.  In private memory, because others can damage the file. */
 enum { TALLIES = CL_FINDINGS / 8 };
 static struct tally {
 	uint32_t kind, stack, result, index;
@@ -520,7 +525,7 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 	while (t < end && (t->kind != note->kind || t->stack != note->stack || t->result != note->result ||
 			   t->made != note->made || t->call != note->call || t->device != note->device))
 		t++;
-	/* bytes that are to be added to an earlier note are no note of their own */
+	/* @note only adds bytes to an earlier note, and that one has no entry */
 	if (t == end && !note->times)
 		return;
 	if (t == end && tallies_n < TALLIES) {

@@ -19,17 +19,17 @@
 struct cl_cached_stack;
 
 /*
- * @base is the frame (__builtin_frame_address(0)) of the function that takes a stack, which must
- * never be inlined; @caller is its return address.  Returns true if the cache has the answer, of at
- * most @max frames: then it is in *stack.  Returns false if the caller must walk; then, if *entry is
- * not NULL, it must call cl_stack_cache_frame() for each frame and cl_stack_cache_end() in the end.
+ * Looks for a remembered walk.  @base is the frame (__builtin_frame_address(0)) of the function that takes a stack,
+ * which must never be inlined, and @caller is its return address.  Returns true if the cache has the answer, of at
+ * most @max frames, which is in *stack then.  Returns false if the caller must have the unwinder walk.  In that case,
+ * if *entry is not NULL, it calls cl_stack_cache_frame() for each frame and cl_stack_cache_end() at the end.
  */
 bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
 		   struct cl_cached_stack **entry);
 
 /*
- * The walk has come to the frame @context.  Its address is 0 only at the end of a stack.  The walk
- * does not pass the frame at @base.  @wanted: the address is part of the answer.
+ * The walk has come to the frame @context, whose address is 0 only at the end of a stack.  The frame of the function
+ * at @base itself is not reported.  @wanted: the frame's address is part of the answer.
  */
 void cl_stack_cache_frame(struct cl_cached_stack *entry, struct _Unwind_Context *context, bool wanted);
 

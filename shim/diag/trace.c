@@ -17,10 +17,13 @@
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
-/* Other names are tried: one may be taken by this process before an exec, or by another PID namespace. */
+/*
+ * How many names for the file are tried.  This process may have taken the first before an exec, or a process of
+ * another PID namespace.
+ */
 enum { NAMES = 64 };
-#define STACKS_MOST (2ull << 20) /* bytes; an eighth of a smaller file */
-#define WAIT_FOR_MAKER 100000000ull /* ns */
+#define STACKS_MOST (2ull << 20) /* bytes for call stacks; a small file has an eighth of its size for them */
+#define WAIT_FOR_MAKER 100000000ull /* ns that a thread waits for another one that makes the file */
 
 enum { NOT_MADE, MAKING, MADE, FAILED };
 
@@ -105,7 +108,7 @@ static int clear_old(const char *path, const struct cl_identity *who)
 	return err;
 }
 
-/* Returns a descriptor, or -errno. */
+/* Creates the trace file by the first name that is free, which it writes to @path.  Returns a descriptor, or -errno. */
 static int create(char *path, size_t size, const struct cl_identity *who)
 {
 	int err = 0;
@@ -233,14 +236,14 @@ __attribute__((noinline)) static struct live *begin(void)
 	int state = NOT_MADE;
 	uint64_t until;
 
-	/* in_creation: a signal handler runs in the thread that is just making the file */
+	/* in_creation: this is a signal handler, which has interrupted its thread while that was making the file */
 	if (!live || self.in_creation)
 		return NULL;
 	if (atomic_compare_exchange_strong(&live->state, &state, MAKING)) {
 		self.in_creation = true;
 		state = make(live) ? FAILED : MADE;
 		self.in_creation = false;
-		if (state == FAILED) /* not tried again: each attempt costs */
+		if (state == FAILED) /* not tried again, because an attempt makes system calls */
 			atomic_fetch_and_explicit(&cl_sharing_flag, ~CL_TRACES, memory_order_relaxed);
 		atomic_store_explicit(&live->state, state, memory_order_release);
 	}
@@ -262,7 +265,7 @@ void cl_trace_write(struct cl_trace_event *e)
 	struct cl_trace_record *r;
 	int saved = errno;
 
-	/* before the file is made, which takes longer than the call that is recorded */
+	/* reads the clock before the file is made, which takes longer than the call that is recorded */
 	if (!e->when)
 		e->when = cl_now();
 	if (!live || atomic_load_explicit(&live->state, memory_order_acquire) != MADE)

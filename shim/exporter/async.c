@@ -18,31 +18,34 @@
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 enum { DEVICES = 64 };
-/* So long a destroy waits for the driver to make a descriptor. */
+/* ns that a thread waits at most for other threads that are in the driver with a pool. */
 #define EXPORT_WAIT 1000000000ull
-/* So long a thread waits for another one that makes the stand-ins. */
+/* ns that a thread waits at most for another one that makes the stand-ins. */
 #define MAKE_WAIT 1000000000ull
 
 struct cl_async_pool {
 	struct cl_link link; /* its key: the CUmemoryPool */
 	uint64_t number;     /* no other pool of this process has it, nor gets it later */
 	int device;
-	bool added;	/* it is exportable, which the program has not asked for */
-	bool stand_in;	/* and no pool that the program has made */
-	bool handed;	/* something of it was shared: .threshold is the program's */
-	bool ready;	/* the driver makes export data of its blocks, and its threshold is the greatest */
-	bool set;	/* the program has set its threshold since */
-	bool ending;	/* the program destroys it */
-	unsigned int exporting; /* threads that are in the driver with it */
+	bool added;	/* it is exportable only because of us: the program did not ask for it */
+	bool stand_in;	/* we made it in place of a default pool */
+	bool handed;	/* a first handle of its blocks was asked for: .threshold is the program's from then on */
+	bool ready;	/* prepare() has succeeded: the driver exports its blocks, and its threshold is the greatest */
+	bool set;	/* the program has set the threshold after .handed became true */
+	bool ending;	/* the program is destroying it */
+	unsigned int exporting; /* threads that have the driver export it, for which a destroy waits */
 	cuuint64_t threshold;
 };
 
 _Atomic bool cl_async_made;
-static struct cl_table pools = CL_TABLE_BEGIN(pools); /* this and the rest under cl_exports_lock */
-static uint64_t numbers;
+static struct cl_table pools = CL_TABLE_BEGIN(pools); /* this and the next three: under cl_exports_lock */
+static uint64_t numbers; /* the number of the pool that was added last */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static bool making;
-/* By device; NULL: none.  They are read without the lock once cl_async_made is set. */
+static bool making; /* a thread is making the stand-ins */
+/*
+ * By device, or NULL.  The thread that makes the stand-ins writes them before it sets cl_async_made.  Then nobody
+ * does, so they are read without a lock.
+ */
 static CUmemoryPool defaults[DEVICES], stand_ins[DEVICES];
 
 static uint64_t key_of(CUmemoryPool pool)
@@ -55,7 +58,7 @@ static struct cl_async_pool *find_locked(CUmemoryPool pool)
 	return cl_table_find(&pools, key_of(pool));
 }
 
-/* Returns true if the program is not to see that the driver exports @pool, which may be NULL. */
+/* Returns true if the program must not see that @pool is exportable.  @pool may be NULL. */
 static bool is_hidden(const struct cl_async_pool *pool)
 {
 	return pool && pool->added && cl_options.share.number != CL_SHARE_ALL_VISIBLE;
@@ -94,6 +97,7 @@ void cl_async_say_no_memory(void)
 }
 
 /* ------------------------------------------------------------------- the stand-ins */
+/* The driver has made @handle: enters @pool for it. */
 static void add(struct cl_async_pool *pool, CUmemoryPool handle)
 {
 	pool->link.key = key_of(handle);
@@ -103,6 +107,10 @@ static void add(struct cl_async_pool *pool, CUmemoryPool handle)
 	cl_unlock(&cl_exports_lock);
 }
 
+/*
+ * Makes the stand-in of @device, and sets it as the pool from which the device allocates, if that is the default
+ * pool.  Without host memory or if the driver refuses, the device keeps its default pool.
+ */
 static void make_stand_in(CUdevice device)
 {
 	const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -117,7 +125,7 @@ static void make_stand_in(CUdevice device)
 	pool = calloc(1, sizeof *pool);
 	if (!pool)
 		cl_async_say_no_memory();
-	/* a device without pools, or without such, keeps what it has */
+	/* the driver refuses that on a device without pools, or without exportable ones */
 	if (!pool || cl_driver.cuMemPoolCreate(&ours, &props) != CUDA_SUCCESS) {
 		free(pool);
 		return;
@@ -167,7 +175,7 @@ void cl_async_make(void)
 		made = make_all();
 	cl_lock(&cl_exports_lock);
 	making = false;
-	/* release: the stand-ins are there for those who see it */
+	/* release: a thread that sees it set sees the stand-ins */
 	atomic_store_explicit(&cl_async_made, made, memory_order_release);
 	pthread_cond_broadcast(&changed);
 	cl_unlock(&cl_exports_lock);
@@ -215,7 +223,7 @@ void cl_async_set_again(void)
 }
 
 /* ------------------------------------------------------------- pools of the program */
-/* CUDA 12.8 has named this field, which was among the reserved bytes. */
+/* Returns true if @props ask for a usage.  CUDA 12.8 has named that field; before, it was among the reserved bytes. */
 static bool has_usage(const CUmemPoolProps *props)
 {
 	uint16_t usage;
@@ -224,6 +232,7 @@ static bool has_usage(const CUmemPoolProps *props)
 	return usage;
 }
 
+/* Returns true if another process could use memory of a pool with @props. */
 static bool can_be_shared(const CUmemPoolProps *props)
 {
 	return props && props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
@@ -243,7 +252,7 @@ CUresult cl_async_pool_create(CUmemoryPool *handle, const CUmemPoolProps *props)
 		cl_async_say_no_memory();
 		return cl_driver.cuMemPoolCreate(handle, props);
 	}
-	/* what is added is kept from the program by asking the default pool instead */
+	/* cl_async_as_asked() needs the real default pool, to hide from the program what we add */
 	cl_async_need();
 	pool->device = props->location.id;
 	if (props->handleTypes == CU_MEM_HANDLE_TYPE_NONE && defaults[pool->device]) {
@@ -279,7 +288,7 @@ struct cl_async_pool *cl_async_destroy_begin(struct cl_exporter *ex, CUmemoryPoo
 	while (pool->exporting && cl_lock_wait_until(&changed, &cl_exports_lock, &until))
 		;
 	cl_unlock(&cl_exports_lock);
-	/* its blocks live on, and who opens one needs the pool */
+	/* an importer that opens one of its blocks, which may stay in the limbo, needs a descriptor of the pool */
 	if (pool->ready) {
 		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 		if (export_pool(handle, &fd) != CUDA_SUCCESS)
@@ -298,11 +307,14 @@ void cl_async_destroy_end(struct cl_exporter *ex, struct cl_async_pool *pool, bo
 {
 	if (!pool)
 		return;
+	cl_lock(&cl_exports_lock);
 	if (gone) {
-		free(pool);
+		/* a thread that was waited for in vain still ends its export: it stays */
+		if (!pool->exporting)
+			free(pool);
+		cl_unlock(&cl_exports_lock);
 		return;
 	}
-	cl_lock(&cl_exports_lock);
 	cl_own_pool_keep(&ex->blocks.own_pools, pool->link.key, -1);
 	pool->ending = false;
 	cl_table_add(&pools, &pool->link);
@@ -310,6 +322,7 @@ void cl_async_destroy_end(struct cl_exporter *ex, struct cl_async_pool *pool, bo
 }
 
 /* ------------------------------------------------------------------------ captures */
+/* Returns the pool from which the device of @stream allocates, or NULL if the driver does not say. */
 static CUmemoryPool pool_of_stream(CUstream stream, bool per_thread)
 {
 	CUresult (*context_of)(CUstream, CUcontext *) =
@@ -329,6 +342,33 @@ static CUmemoryPool pool_of_stream(CUstream stream, bool per_thread)
 	return pool;
 }
 
+/*
+ * Devices that reach @from reach @instead, too: the graph's memory has the properties of the pool that it is asked of
+ * (documented).  Access is never taken away again, since another thread may be about to allocate.
+ */
+static void copy_access(CUmemoryPool instead, CUmemoryPool from, CUdevice own)
+{
+	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemAccess_flags has, wanted;
+	struct cl_stay stay;
+	int n = 0;
+
+	if (!cl_driver.cuMemPoolGetAccess || !cl_driver.cuMemPoolSetAccess ||
+	    cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS || n < 2)
+		return;
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	for (CUdevice device = 0; device < n && device < DEVICES; device++) {
+		access.location.id = device;
+		if (device != own && cl_driver.cuMemPoolGetAccess(&wanted, from, &access.location) == CUDA_SUCCESS &&
+		    wanted != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+		    cl_driver.cuMemPoolGetAccess(&has, instead, &access.location) == CUDA_SUCCESS && has < wanted) {
+			access.flags = wanted;
+			cl_driver.cuMemPoolSetAccess(instead, &access, 1);
+		}
+	}
+	cl_stay_end(&stay);
+}
+
 CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool from, CUstream stream, bool per_thread)
 {
 	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
@@ -336,6 +376,8 @@ CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool f
 								   cl_driver.cuStreamIsCapturing;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	const struct cl_async_pool *pool;
+	CUmemoryPool instead;
+	CUdevice device = 0;
 
 	if (is_capturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -343,12 +385,15 @@ CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool f
 		from = pool_of_stream(stream, per_thread);
 	cl_lock(&cl_exports_lock);
 	pool = from ? find_locked(from) : NULL;
-	from = pool && pool->added ? defaults[pool->device] : NULL;
+	if (pool)
+		device = pool->device;
+	instead = pool && pool->added ? defaults[device] : NULL;
 	cl_unlock(&cl_exports_lock);
-	if (!from)
+	if (!instead)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes, from,
-													stream);
+	copy_access(instead, from, device);
+	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes,
+													instead, stream);
 }
 
 /* ---------------------------------------------------------------- the threshold */
@@ -375,7 +420,10 @@ bool cl_async_threshold_get(CUmemoryPool handle, cuuint64_t *threshold)
 
 	cl_lock(&cl_exports_lock);
 	pool = find_locked(handle);
-	/* while the driver is asked for the first time, it says the program's */
+	/*
+	 * while another thread is in prepare(), the program's is not known here, and the driver still has it,
+	 * but for the moment between the driver's call that raises it and .ready
+	 */
 	ours = pool && pool->handed && (pool->ready || pool->set);
 	if (ours)
 		*threshold = pool->threshold;
@@ -384,7 +432,10 @@ bool cl_async_threshold_get(CUmemoryPool handle, cuuint64_t *threshold)
 }
 
 /* ------------------------------------------------------------------------- sharing */
-/* Begins a call of the driver's with @handle.  Returns NULL if it is not known, or being destroyed. */
+/*
+ * The caller is about to have the driver export the pool @handle: a destroy waits until end_export_locked().
+ * Returns NULL if the pool is not known or is being destroyed.
+ */
 static struct cl_async_pool *begin_export_locked(CUmemoryPool handle)
 {
 	struct cl_async_pool *pool = find_locked(handle);
@@ -401,7 +452,11 @@ static void end_export_locked(struct cl_async_pool *pool)
 	pthread_cond_broadcast(&changed);
 }
 
-/* Exports the pool once, without which its blocks have no export data (measured), and has it keep its memory. */
+/*
+ * Exports the pool once: before that the driver makes no export data of its blocks (measured).  Reads its
+ * threshold to *@threshold, and sets it to the greatest, so that the pool keeps its memory.  Returns false if the
+ * driver refuses.
+ */
 static bool prepare(CUmemoryPool handle, cuuint64_t *threshold)
 {
 	cuuint64_t most = UINT64_MAX;
@@ -429,7 +484,7 @@ uint64_t cl_async_hand_out(CUmemoryPool handle)
 		cl_unlock(&cl_exports_lock);
 		return 0;
 	}
-	/* another thread prepares it */
+	/* another thread is in prepare() with it */
 	while (pool->handed && !pool->ready && cl_lock_wait_until(&changed, &cl_exports_lock, &until))
 		;
 	first = !pool->handed;
@@ -449,7 +504,7 @@ uint64_t cl_async_hand_out(CUmemoryPool handle)
 	if (pool->ready)
 		number = pool->number;
 	cl_unlock(&cl_exports_lock);
-	/* the program has set it meanwhile, and it is the driver's again */
+	/* prepare() has failed, so the driver has the threshold again: it gets what the program has set meanwhile */
 	if (lost)
 		cl_driver.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
 	cl_lock(&cl_exports_lock);
@@ -480,7 +535,7 @@ bool cl_async_is_shareable(CUmemoryPool handle)
 	return known;
 }
 
-int cl_async_descriptor(uint64_t handle)
+int cl_async_descriptor(uint64_t handle, uint64_t number)
 {
 	CUmemoryPool of = (CUmemoryPool)(uintptr_t)handle;
 	struct cl_async_pool *pool;
@@ -489,7 +544,8 @@ int cl_async_descriptor(uint64_t handle)
 	int fd = -1;
 
 	cl_lock(&cl_exports_lock);
-	pool = begin_export_locked(of);
+	pool = find_locked(of);
+	pool = pool && pool->number == number ? begin_export_locked(of) : NULL;
 	cl_unlock(&cl_exports_lock);
 	if (!pool)
 		return -ESTALE;

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory pools of this process under CULIMBO_SHARE=all, which makes them exportable: those that the
- * program makes, and in place of each device's default pool one of ours, its stand-in.
+ * The memory pools of this process under CULIMBO_SHARE=all, which makes stream-ordered memory shareable.  The
+ * pools that the program creates are made exportable.  The driver's default pool of a device is not
+ * exportable, so we make one that is, the device's stand-in, and the program gets that instead.
  *
  * What must hold:
- *  - The program sees one default pool of each device, the stand-in, wherever it asks.  What it reads of its
- *    pools is what it has asked for, and what the driver refuses of such pools is refused.
- *  - A stream that captures allocates as without us.  The driver refuses that of an exportable pool
- *    (measured), so there the device's real default pool is used, of which the graph takes only the place.
- *  - A pool from which nothing was shared gives memory back as any other.  Of one that was exported the
- *    driver gives no memory back before its end, and with a low release threshold it doesn't even use
- *    freed memory again (measured).  So from our first export of a pool on, its threshold is the greatest.  The
- *    program reads the threshold that it has set.
- *  - When the driver is asked to destroy a pool, no thread of ours uses the pool, nor does so later.
+ *  - Wherever the program asks for the default pool of a device, it gets the stand-in.  What it reads of its
+ *    pools is what it asked for.  What the driver would refuse of the pools that it asked for is refused.
+ *  - An allocation in a stream that is being captured succeeds as without us.  The driver refuses it from an
+ *    exportable pool (measured), so it is made from the device's real default pool.  The graph takes only the
+ *    device from the pool.
+ *  - A pool from which nothing was shared gives memory back as any other.  From a pool that was exported the
+ *    driver gives no memory back before the pool's end, and with a low release threshold it does not even
+ *    use freed memory again (measured).  So our first export of a pool sets its threshold to the greatest.
+ *    The program still reads the threshold that it has set.
+ *  - When the driver is asked to destroy a pool, no thread of ours uses the pool, nor does so later.  The
+ *    destroy waits up to a second for such threads.
  *
- * Any thread may call these functions, without a lock of ours.  Fork: cl_async_forget().
+ * Any thread may call these functions.  It must hold no lock of ours.  Fork: cl_async_forget().
  */
 #ifndef CL_ASYNC_H
 #define CL_ASYNC_H
@@ -25,10 +28,14 @@
 
 struct cl_exporter;
 
-/* Returns true if pools are made exportable.  The first call finds out whether the driver can. */
+/* Returns true if pools are made exportable: the options ask for it, and the driver has all calls and is not slow. */
 bool cl_async_is_on(void);
 
-/* Makes the stand-ins, once: before anything allocates from a default pool or asks for it. */
+/*
+ * Makes the stand-ins, once in a process, unless pools stay as they are.  Comes before each call of the program
+ * that allocates from a default pool or asks for one.  If another thread is making them, waits for it, up to a
+ * second.  If the driver is not initialised yet, does nothing, and the next call tries again.
+ */
 extern _Atomic bool cl_async_made;
 void cl_async_make(void);
 static inline void cl_async_need(void)
@@ -37,54 +44,71 @@ static inline void cl_async_need(void)
 	if (__builtin_expect(!atomic_load_explicit(&cl_async_made, memory_order_acquire), 0))
 		cl_async_make();
 }
-/* Returns the pool that the program sees for @pool: a stand-in for a default pool. */
+/* The driver has answered with @pool.  Returns what the program gets: the stand-in if it is a default pool. */
 CUmemoryPool cl_async_shown(CUmemoryPool pool);
 /*
- * Returns the pool that the driver is to be asked about where @pool must seem not exportable: a default
- * pool for one that is exportable only because of us, else @pool itself.
+ * The program asks for something that needs an exportable pool.  Returns the pool that the driver is to be
+ * asked about: if @pool is exportable only because of us, and CULIMBO_SHARE is not all,visible, the real
+ * default pool of its device, which the driver refuses; else @pool.
  */
 CUmemoryPool cl_async_as_asked(CUmemoryPool pool);
-/* Sets the stand-in where a device allocates from its real default pool: after the end of a pool. */
+/*
+ * Comes after the driver has destroyed a pool, which sets the devices that allocated from it to their real
+ * default pools: sets the stand-ins there.
+ */
 void cl_async_set_again(void);
 
-/* cuMemPoolCreate(): exportable if another process could use it; else as the program asks. */
+/*
+ * In place of cuMemPoolCreate(), with its results.  Makes the pool exportable by descriptor if another process could
+ * use it and the program has asked for no handle type.  If the driver refuses that with any error but
+ * CUDA_ERROR_OUT_OF_MEMORY, asks again for what the program wants.
+ */
 CUresult cl_async_pool_create(CUmemoryPool *pool, const CUmemPoolProps *props);
 /*
- * The program destroys @pool.  begin() comes before the driver's call, and after it end() if the pool was
- * known: @gone says whether the driver, or our limbo in its time, ends it.
+ * The program destroys @pool.  begin() comes before the driver's call: from then on no handle of the pool's blocks
+ * is made, and if handles of them were, it keeps a descriptor of the pool for their importers.  Returns NULL if the
+ * pool is not known, or another thread is destroying it.  end() comes after the driver's call, with what begin()
+ * has returned.  @gone: the driver has destroyed the pool, or the limbo will; else the pool is as it was before.
  */
 struct cl_async_pool;
 struct cl_async_pool *cl_async_destroy_begin(struct cl_exporter *ex, CUmemoryPool pool);
 void cl_async_destroy_end(struct cl_exporter *ex, struct cl_async_pool *pool, bool gone);
-/* Returns the default pool of which @pool is the stand-in, or NULL if it is none. */
+/* Returns the real default pool whose stand-in @pool is, or NULL if @pool is no stand-in. */
 CUmemoryPool cl_async_default_of(CUmemoryPool pool);
 
 /*
- * The driver has refused with CUDA_ERROR_NOT_SUPPORTED to allocate @bytes for @stream from @pool, or if that
- * is NULL from the pool of the stream's device.  Allocates as without us, if our making it exportable is why.
+ * The driver has refused to allocate @bytes in @stream with CUDA_ERROR_NOT_SUPPORTED, from @pool, or if @pool is
+ * NULL from the current pool of the stream's device.  If the stream is being captured and the pool is exportable
+ * only because of us, allocates from the device's real default pool, and returns the driver's result.  Else returns
+ * CUDA_ERROR_NOT_SUPPORTED.  @per_thread: the program called the _ptsz form.
  */
 CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread);
 
 /*
- * The release threshold of a pool from which something was shared, which only we know.  Both return false if
- * the driver is to be asked.
+ * The program sets or reads the release threshold of @pool.  If something of the pool was shared, the driver has
+ * our threshold, and we keep the program's: then these return true.  Return false if the driver is to be asked.
  */
 bool cl_async_threshold_set(CUmemoryPool pool, cuuint64_t threshold);
 bool cl_async_threshold_get(CUmemoryPool pool, cuuint64_t *threshold);
 
 /*
- * A handle of a block of @pool is asked for: prepares the pool for that, the first time.  Returns its
- * number, which the handle has; 0 if it can't be exported.
+ * The program asks for a handle of a block of @pool.  The first call has the driver export the pool, and raises its
+ * threshold; others wait for that, up to a second.  Returns the pool's number, which goes into the handle.
+ * Returns 0 if the pool is not known, is being destroyed, or the driver refuses to export it.
  */
 uint64_t cl_async_hand_out(CUmemoryPool pool);
 /* Returns true if @pool is exportable only because of us. */
 bool cl_async_is_added(CUmemoryPool pool);
-/* Returns true if cl_async_hand_out() would succeed, so far as is known. */
+/* Returns true if @pool is known and exportable; the driver may still refuse cl_async_hand_out().  @pool may be NULL. */
 bool cl_async_is_shareable(CUmemoryPool pool);
-/* Makes a descriptor of the pool @handle, that lives.  Returns it, or -errno. */
-int cl_async_descriptor(uint64_t handle);
+/*
+ * Has the driver make a descriptor of the pool whose CUmemoryPool is @handle and whose number is @number: another
+ * pool may have got its handle.  Returns it, for the caller to close; -ESTALE if the pool is not known or is being
+ * destroyed; -EMFILE if no descriptor is left; -EIO if the driver refuses.
+ */
+int cl_async_descriptor(uint64_t handle, uint64_t number);
 
-/* Says, once, that there was no memory for what is known of a pool: so nothing of it is shared. */
+/* Logs, once, that there was no host memory to note a pool, so that nothing of it can be shared by handles. */
 void cl_async_say_no_memory(void);
 
 void cl_async_forget(void); /* in a forked child */

@@ -18,9 +18,10 @@
 #include "shim/self/self.h"
 #include "shim/shm/pool_data.h"
 
-/* The buffer that the driver fills.  Where a handle has room for a stamp, it leaves bytes 48 to 63 as they are. */
+/* Bytes 48 to 63 of the driver's buffer are set to this before a call: if they still are after it, a stamp has room. */
 enum { PATTERN = 0xa5 };
 
+/* Returns true if the driver has left room for a stamp in @data. */
 static bool has_room(const uint8_t data[64])
 {
 	uint64_t pattern, words[(64 - CL_POOL_DRIVERS) / sizeof pattern];
@@ -30,7 +31,7 @@ static bool has_room(const uint8_t data[64])
 	return words[0] == pattern && words[1] == pattern;
 }
 
-/* Asks the driver about the block at @dptr, whose export data are @data. */
+/* Asks the driver about the block at @dptr, and fills in @what.  If it does not know the size, @data say it. */
 static void describe(struct cl_exporter *ex, CUdeviceptr dptr, const uint8_t data[64],
 		     struct cl_export *what)
 {
@@ -49,7 +50,10 @@ static void describe(struct cl_exporter *ex, CUdeviceptr dptr, const uint8_t dat
 	cl_device_uuid(what->device, uuid);
 }
 
-/* Publishes the block at @dptr, and stamps @handle.  @data are what the driver has given. */
+/*
+ * Publishes the block at @dptr with the @prepared struct, and writes its stamp into @handle.  @data are the
+ * driver's.  Returns CUDA_SUCCESS, or the error that the program gets.
+ */
 static CUresult publish(struct cl_exporter *ex, uint8_t handle[64], const uint8_t data[64],
 			CUdeviceptr dptr, struct cl_block *prepared)
 {
@@ -73,8 +77,9 @@ static CUresult publish(struct cl_exporter *ex, uint8_t handle[64], const uint8_
 }
 
 /*
- * Writes what the program gets: what the driver wrote, and the stamp of @handle if it has one.  Without a
- * stamp the rest becomes zeros: in a buffer that is used again, it may have an older block's stamp.
+ * Writes to @to what the program gets: the driver's bytes of @data, and the stamp of @handle if it has one.
+ * @room: the driver has left bytes 48 to 63 to us.  Without a stamp these become zeros, because the program's
+ * buffer may still have the stamp of an older block.
  */
 static void put(CUmemPoolPtrExportData *to, const uint8_t data[64], bool room, const uint8_t handle[64])
 {
@@ -98,6 +103,7 @@ static bool is_in_limbo(struct cl_exporter *ex, CUdeviceptr dptr)
 	return is;
 }
 
+/* Asks the driver to export @dptr into a buffer whose bytes 48 to 63 have the pattern. */
 static inline void ask(struct cl_pool_answer *answer, CUdeviceptr dptr)
 {
 	memset(answer->data.reserved + CL_POOL_DRIVERS, PATTERN, sizeof answer->data.reserved - CL_POOL_DRIVERS);
@@ -112,7 +118,7 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 	const struct cl_block *block;
 	uint64_t fingerprint, stamp = 0;
 
-	/* as cl_export_simply(), which says why */
+	/* the same two conditions as in cl_export_simply(), which gives the reasons */
 	if (!cl_block_may_be(&ex->blocks.filter, dptr) || (!cl_limbo_is_empty(ex) && is_in_limbo(ex, dptr)))
 		return false;
 	ask(answer, dptr);
@@ -122,7 +128,7 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 		return false;
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(&ex->blocks, CL_POOL, dptr);
-	/* under the lock, so that the compiler keeps none of its words meanwhile */
+	/* computed under the lock, so that the compiler need not save the words of @data across the lock's call */
 	fingerprint = cl_pool_fingerprint(data);
 	if (block && block->handle == fingerprint && cl_export_is_simple_locked(block)) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
@@ -161,7 +167,10 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
 		cl_export_tell_after_free(&misused);
-		/* the error for an unknown pointer; the query spoils a capture as the driver's call would */
+		/*
+		 * gets the driver's error for an unknown pointer, by a call that spoils a stream capture as an export
+		 * of the freed pointer would
+		 */
 		result = cl_driver.cuMemPoolExportPointer(&answer->data, CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
@@ -176,7 +185,7 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 	}
 	room = has_room(data);
 	cl_pool_to_handle(handle, data);
-	if (!room) /* as cl_export_new() does where a handle has no room for a stamp */
+	if (!room) /* all ones say that there is no room for a stamp, as in cl_export_new() */
 		memset(handle + 56, 0xff, 8);
 	if (known) {
 		cl_lock(&cl_exports_lock);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of memory pools that this process shares by pointer (cuMemPoolExportPointer).  CUDA keeps
- * nothing alive there: it uses a freed block again though another process has it imported
- * (measured).  So a block is exported, freed and kept as memory is (export.h, free.h, limbo.h), and
- * differs in this:
- *  - it belongs to a device and to no context, and survives the end of any (measured);
- *  - its free does not wait for kernels, nor does giving it back (measured);
- *  - without a record it is kept whatever its size, for a pool would use it again.
+ * Blocks of memory pools that this process shares by pointer (cuMemPoolExportPointer).  CUDA does not keep
+ * such a block for its importers: once it is freed, the pool uses it again, although another process has it
+ * mapped (measured).  So we export, free and keep it as a block of cuMemAlloc() (export.h, free.h, limbo.h),
+ * with these differences:
+ *  - It belongs to a device and to no context, so it survives the end of every context (measured).
+ *  - Neither the program's free of it nor ours waits for kernels (measured).
+ *  - If it has no record it is kept whatever its size, because its pool would use it again.
  */
 #ifndef CL_POOL_H
 #define CL_POOL_H
@@ -16,26 +16,31 @@
 
 struct cl_exporter;
 
-/* What the driver has answered: each export asks it once. */
+/* The driver's answer to an export, which both functions below use, so that each export asks it once. */
 struct cl_pool_answer {
-	CUmemPoolPtrExportData data; /* has room for a stamp if bytes 48 to 63 are as they were */
+	CUmemPoolPtrExportData data; /* has room for a stamp if the driver has left bytes 48 to 63 unchanged */
 	CUresult result;
-	bool asked; /* false at first */
+	bool asked; /* the driver was asked; the caller sets it to false at first */
 };
 
 /*
- * Writes the export data of @dptr to @data, not NULL, with our stamp.  The driver is asked unless
- * cl_pool_export_simply() has: then @answer has what it said.  Returns the driver's error; CUDA_ERROR_INVALID_VALUE, and a finding, if the program has freed the
- * block; or CUDA_ERROR_OUT_OF_MEMORY, and does not ask the driver, without host memory.  @data is
- * written on success only.  Any thread; no lock of ours may be held.
+ * Writes the export data of @dptr to @data, which is not NULL, with our stamp if there is room for one and the
+ * block has a record.  Asks the driver unless cl_pool_export_simply() has done so: then @answer has its answer.
+ * Returns:
+ *	CUDA_SUCCESS			@data is written
+ *	CUDA_ERROR_OUT_OF_MEMORY	there is no host memory; the driver was not asked
+ *	CUDA_ERROR_INVALID_VALUE	the program has freed the block: that is a finding
+ *	any other			the driver's refusal
+ * Any thread may call it.  It must hold no lock of ours.
  */
 CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr,
 			struct cl_pool_answer *answer);
 /*
- * The same for a block that was exported before and is still the same, or that the driver refuses to
- * export: returns true, and @answer->result is what the program gets.  Else returns false, and has not
- * written to @data: then cl_pool_export() does it, with the same @answer.  It takes one lock, twice if the
- * limbo has blocks, and waits for nothing under it, so no thread is cancelled there.
+ * The fast half of an export.  Returns true if it is done: the block was exported before and is still the
+ * same, or the driver refuses to export it.  Then @answer->result is what the program gets.  Returns false if
+ * the caller must call cl_pool_export() with the same @answer; @data is not written then.  Takes
+ * cl_exports_lock once, or twice if the limbo has blocks, and waits for nothing while it has the lock.  So
+ * its caller needs no more than CL_DOOR_FAST.
  */
 bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *data, CUdeviceptr dptr,
 			   struct cl_pool_answer *answer);

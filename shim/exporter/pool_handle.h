@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Handles of blocks of pools (shm/pool_handle.h), under CULIMBO_SHARE=all: CUDA refuses cuIpcGetMemHandle()
- * of such memory, and we make one.  The block is exported as by its pointer (pool.h), and is kept, freed and
- * held as one that the program has exported so; the descriptor service hands its pool over.
+ * Handles of blocks of pools (shm/pool_handle.h), under CULIMBO_SHARE=all.  CUDA refuses cuIpcGetMemHandle() of
+ * such memory, and we make a handle of ours.  We export the block as cuMemPoolExportPointer() would (pool.h).
+ * From then on it is held, freed and kept as a block that the program has exported by its pointer.  The descriptor
+ * service hands its pool over to importers.
  *
- * Any thread may call these functions, without a lock of ours.
+ * Any thread may call these functions.  It must hold no lock of ours.
  */
 #ifndef CL_EXPORTER_POOL_HANDLE_H
 #define CL_EXPORTER_POOL_HANDLE_H
@@ -16,19 +17,21 @@
 struct cl_exporter;
 
 /*
- * The driver has refused a handle of @dptr.  Returns true, and ours in @handle, if @dptr lies in a block of a pool
- * that can be exported.
+ * The driver has refused to make a handle of @dptr.  Returns true, and our handle in *@handle, if @dptr lies in a
+ * block of a pool that can be exported.  Returns false otherwise, also if the block is larger than
+ * CULIMBO_POOL_IMPORT_MAX, or if there is no record or no descriptor service for it.
  */
 bool cl_pool_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr);
 
 /*
- * Opens a handle that this process has made with @stamp, whose export data in the form of a handle are @form.
- * Returns 0 and the block's own address in *@dptr, -ESTALE, or -ENOMEM.
+ * Opens a handle with @stamp that this process has made itself.  @form has the block's export data in the form of
+ * a handle (pool_data.h).  Returns 0, and the block's address in *@dptr: the driver does not get the block back
+ * while that is open.  Returns -ESTALE if the handle's generation is over, or -ENOMEM.
  */
 int cl_pool_handle_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *form, CUdeviceptr *dptr);
-/* Returns true if something is open at @dptr so. */
+/* Returns true if such an open of @dptr is there. */
 bool cl_pool_handle_own_is_open(CUdeviceptr dptr);
-/* Closes one open of that at @dptr.  Returns false if there is none. */
+/* Closes one such open of @dptr.  Returns false if there is none. */
 bool cl_pool_handle_own_close(struct cl_exporter *ex, CUdeviceptr dptr);
 
 void cl_pool_handles_forget(void); /* in a forked child */

@@ -9,8 +9,9 @@
 #include "shim/limbo/exporter.h"
 #include "shim/self/self.h"
 
-static cl_service_pieces *_Atomic pieces_of[CL_KINDS];
+static cl_service_pieces *_Atomic pieces_of[CL_KINDS]; /* set by the first export of each kind */
 
+/* Passes @request on to the function that answers for the kind of its record: a cl_serve_export. */
 static int export_pieces(void *arg, const struct cl_request *request, struct cl_piece *piece, int *fds,
 			 uint32_t *total)
 {

@@ -21,7 +21,7 @@
 #include "shim/self/self.h"
 #include "shim/shm/virtual_handle.h"
 
-/* So long an unmap waits for the driver to make a descriptor: that takes 50 us (measured). */
+/* ns that an unmap waits at most for the driver to make descriptors.  One takes 50 us (measured). */
 #define EXPORT_WAIT 1000000000ull
 
 static pthread_cond_t exported = PTHREAD_COND_INITIALIZER; /* with cl_exports_lock */
@@ -94,7 +94,7 @@ static struct cl_virtual_handle handle_of(const struct cl_reserved *reserved, ui
 					   .size = reserved->size };
 }
 
-/* Gives @range a record.  Returns false if none can be had. */
+/* Gives @range a block with a record, unless it has one.  Returns false if there is no record or no memory. */
 static bool need_record_locked(struct cl_exporter *ex, const struct cl_reserved *reserved, struct cl_range *range,
 			       uint32_t stack)
 {
@@ -120,13 +120,16 @@ static bool need_record_locked(struct cl_exporter *ex, const struct cl_reserved 
 }
 
 /* -------------------------------------------------- what the descriptor service asks */
-/* The mappings that a request is for, in a reservation. */
+/* The mappings of one reservation that a request asks for. */
 struct asked {
 	struct cl_reserved *reserved;
-	size_t first, end; /* those between them that can be shared */
+	size_t first, end; /* from index .first to below .end, those that can be shared */
 };
 
-/* Returns 0, -ESTALE if what the request names is over, or -EINVAL if no handle of that says this. */
+/*
+ * Finds the mappings that @request asks for.  Returns 0; -ESTALE if the generation that it names is over or
+ * its mapping can't be shared any more; or -EINVAL if its offset is not the one of its record.
+ */
 static int find_asked_locked(struct cl_exporter *ex, const struct cl_request *request, struct asked *asked)
 {
 	const struct cl_block *block = cl_block_of_record(&ex->blocks, request->record);
@@ -155,8 +158,9 @@ static int find_asked_locked(struct cl_exporter *ex, const struct cl_request *re
 }
 
 /*
- * Fills in @piece, up to a batch of what @request lacks, whose mappings nobody unmaps from then on until
- * exported_locked().  Returns how many, or -errno; *@total is the number of all.
+ * Writes to @piece up to CL_SERVE_BATCH of the mappings that the importer lacks, and gives each a record.
+ * Returns how many it wrote, or -ENOMEM.  *@total becomes the number of all pieces, those that the importer
+ * has included.
  */
 static int take_pieces_locked(struct cl_exporter *ex, const struct asked *asked, const struct cl_request *request,
 			      uint32_t stack, struct cl_piece *piece, uint32_t *total)
@@ -184,7 +188,7 @@ static int take_pieces_locked(struct cl_exporter *ex, const struct asked *asked,
 	return n;
 }
 
-/* The driver is asked for descriptors of @n mappings, or (@by -1) is not any more. */
+/* @by 1: the driver will be asked for descriptors of these @n mappings, so an unmap waits.  @by -1: it was. */
 static void count_exporting_locked(uint64_t base, const struct cl_piece *piece, int n, int by)
 {
 	for (int i = 0; i < n; i++) {
@@ -195,6 +199,7 @@ static void count_exporting_locked(uint64_t base, const struct cl_piece *piece, 
 	}
 }
 
+/* Has the driver make a descriptor of what is mapped at @address.  Returns 0, -ESTALE, -EMFILE or -EIO. */
 static int make_descriptor(uint64_t address, int *fd)
 {
 	CUmemGenericAllocationHandle handle;
@@ -210,6 +215,7 @@ static int make_descriptor(uint64_t address, int *fd)
 	return result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
 }
 
+/* Makes the descriptors of @n pieces.  Returns 0, or -errno: then it has closed those that it made. */
 static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, int *fds)
 {
 	struct cl_stay stay;
@@ -226,6 +232,7 @@ static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, 
 	return err;
 }
 
+/* Answers a request for virtual memory: a cl_service_pieces. */
 static int virtual_pieces(struct cl_exporter *ex, const struct cl_request *request, struct cl_piece *piece, int *fds,
 			  uint32_t *total)
 {
@@ -253,7 +260,11 @@ static int virtual_pieces(struct cl_exporter *ex, const struct cl_request *reque
 }
 
 /* --------------------------------------------------------------------- exports */
-/* Finds what a handle of @dptr is of.  Returns false if nothing can be shared there. */
+/*
+ * Finds what a handle of @dptr would name: a mapping, or with *@offset 0 and nothing mapped at @dptr a whole
+ * reservation, of which *@range is the first mapping that can be shared.  Returns false if there is none; then
+ * *@reserved is the reservation in which @dptr lies, or NULL.
+ */
 static bool find_shared_locked(uint64_t dptr, struct cl_reserved **reserved, struct cl_range **range, uint64_t *offset)
 {
 	struct cl_reserved *at = *reserved = cl_reserved_at_locked(dptr);
@@ -275,7 +286,7 @@ static bool find_shared_locked(uint64_t dptr, struct cl_reserved **reserved, str
 	return i < at->ranges;
 }
 
-/* Exports @range.  Returns the record, or CL_NO_RECORD. */
+/* Exports @range, and writes its handle to *@handle.  Returns its record, or CL_NO_RECORD if there is none. */
 static uint32_t share_locked(struct cl_exporter *ex, const struct cl_reserved *reserved, struct cl_range *range,
 			     uint64_t offset, uint32_t stack, struct cl_virtual_handle *handle)
 {
@@ -320,7 +331,7 @@ bool cl_virtual_find(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_virtual
 	return known;
 }
 
-/* The first export of what lies at @dptr.  Returns its record, or CL_NO_RECORD. */
+/* Exports what lies at @dptr for the first time.  Returns its record, or CL_NO_RECORD if it has none. */
 static __attribute__((noinline)) uint32_t share_first(struct cl_exporter *ex, CUdeviceptr dptr, int device,
 						      struct cl_virtual_handle *handle)
 {
@@ -330,7 +341,7 @@ static __attribute__((noinline)) uint32_t share_first(struct cl_exporter *ex, CU
 	uint32_t stack, record = CL_NO_RECORD;
 	uint64_t offset;
 
-	/* the header names the device, and the driver is asked for it without a lock */
+	/* the file's header has the UUID of the device: the driver is asked for it now, while no lock is held */
 	cl_device_uuid(device, uuid);
 	stack = cl_stack_write(false);
 	cl_lock(&cl_exports_lock);
@@ -351,7 +362,7 @@ bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdevicept
 }
 
 /* ----------------------------------------------------------------------- unmap */
-/* Returns true if a thread has the driver make descriptors of what lies there. */
+/* Returns true if some thread is having the driver make descriptors of mappings in this range. */
 static bool is_exporting_locked(uint64_t address, uint64_t size)
 {
 	const struct cl_reserved *reserved = cl_reserved_at_locked(address);
@@ -366,14 +377,15 @@ static bool is_exporting_locked(uint64_t address, uint64_t size)
 }
 
 /* ------------------------------------------------------- opens by this process itself */
-/* The program's own addresses that it has opened.  Under cl_exports_lock. */
+/* An address that this process has exported and opened again itself.  Under cl_exports_lock. */
 struct own_open {
 	struct cl_link link; /* its key: the address */
 	uint64_t opens;
-	uint64_t by; /* the mapping whose record the handle names: it ends with that */
+	uint64_t by; /* address of the mapping that the last handle named: all opens here end when it is unmapped */
 };
 static struct cl_table own_opens = CL_TABLE_BEGIN(own_opens);
 
+/* The mappings from @address on are unmapped: ends the opens by their handles. */
 static void end_own_opens_locked(uint64_t address, uint64_t size)
 {
 	struct cl_link *link, *next;
@@ -391,7 +403,7 @@ static void end_own_opens_locked(uint64_t address, uint64_t size)
 }
 
 /* ----------------------------------------------------------------------- unmap */
-/* Returns true if another process has something of what lies there open. */
+/* Returns true if another process holds one of the mappings in this range. */
 static bool is_held(struct cl_exporter *ex, uint64_t address, uint64_t size)
 {
 	const struct cl_reserved *reserved;
@@ -410,7 +422,7 @@ static bool is_held(struct cl_exporter *ex, uint64_t address, uint64_t size)
 	return held;
 }
 
-/* @range is unmapped, at @stack.  Returns true if its block is ORPHANED. */
+/* The program unmaps @range, at @stack: ends its generation.  Returns true if its block is ORPHANED now. */
 static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uint32_t stack)
 {
 	struct cl_block *block = range->block;
@@ -422,7 +434,11 @@ static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uin
 	return cl_limbo_forget_block_locked(ex, block);
 }
 
-/* No handle of what lies there can be made or opened from now on.  Returns true if something is ORPHANED. */
+/*
+ * Before the driver's unmap: from now on handles of the mappings in this range are neither made nor opened.
+ * Waits up to EXPORT_WAIT, without the lock, for threads that have descriptors of them made.  Returns true if some
+ * block is ORPHANED now.
+ */
 static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack)
 {
 	struct timespec until = cl_after(EXPORT_WAIT);
@@ -431,7 +447,7 @@ static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, 
 	size_t first, n;
 
 	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
-	if (!whole) /* the driver will refuse */
+	if (!whole) /* a mapping lies in this range in part, or there is a hole: the driver will refuse */
 		return false;
 	for (size_t i = 0; i < n; i++)
 		reserved->range[first + i].ending = true;
@@ -445,7 +461,10 @@ static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, 
 	return orphaned;
 }
 
-/* The driver has unmapped what lies there, or has refused to. */
+/*
+ * After the driver's unmap: removes the mappings in this range, or, if the driver has refused, lets them be
+ * shared again.  Returns true if some block is ORPHANED now.
+ */
 static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack, bool unmapped)
 {
 	struct cl_reserved *reserved = cl_reserved_at_locked(address);
@@ -483,6 +502,7 @@ CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_
 }
 
 /* ------------------------------------------------------- own opens and closes */
+/* Counts one more open of @address.  Returns false if there is no memory. */
 static bool own_open_locked(uint64_t address, uint64_t by)
 {
 	struct own_open *open = cl_table_find(&own_opens, address);

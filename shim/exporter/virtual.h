@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Virtual memory on the side of its exporter, under CULIMBO_SHARE=all: what CUDA refuses to make a handle
- * of gets one of ours (shm/virtual_handle.h), and the descriptor service hands its allocations over.
+ * Virtual memory on the side of its exporter, under CULIMBO_SHARE=all.  Where CUDA refuses to make a handle of
+ * it, the exporter makes one of ours (shm/virtual_handle.h).  The descriptor service then hands the
+ * allocations that are mapped there over to importers.
  *
  * What must hold:
- *  - An allocation that is mapped has one record while it is shared, with a generation and holders as any
- *    block has.  Its unmap ends the generation before the driver is called: importers keep their
- *    bytes, since the driver counts, and its handles are refused from then on.
- *  - A handle is of the allocation in which the pointer lies, as a driver's of a block is.  A pointer to the
- *    beginning of a reservation is of the reservation, also if nothing is mapped there.
- *  - When the driver's unmap is called, no thread of ours has a handle or a descriptor of what it unmaps:
- *    memory comes back as without culimbo.  A descriptor that is on its way to an importer counts as the
- *    importer's.
- *  - The program sees its allocations as it has asked for them.
+ *  - A mapping that is shared has one record, with a generation and holders as any block has.  The program's
+ *    unmap ends the generation before the driver is called, and handles are refused from then on.
+ *    Importers keep their bytes, because the driver counts the references to an allocation.
+ *  - A handle names the mapping in which the pointer lies, as a handle of the driver's names a block.  If the
+ *    pointer is the beginning of a reservation and nothing that can be shared is mapped there, the handle
+ *    names the whole reservation.
+ *  - When the driver's unmap is called, no thread of ours has a handle or a descriptor of what it unmaps,
+ *    so its memory comes back as without culimbo.  A descriptor that is on its way to an importer counts as
+ *    the importer's.  The exception is a driver that takes more than a second to make a descriptor: the
+ *    unmap waits no longer.
+ *  - The program reads the properties of its allocations as it asked for them (shim/virtual.c).
  *
- * The front door (shim/virtual.c) calls these functions, from any thread and without a lock of ours.
+ * Any thread may call these functions.  It must hold no lock of ours.
  */
 #ifndef CL_EXPORTER_VIRTUAL_H
 #define CL_EXPORTER_VIRTUAL_H
@@ -27,49 +30,59 @@
 
 struct cl_exporter;
 
-/* Returns true if virtual memory is shared. */
+/* Returns true if this process makes its virtual memory shareable: the options say so. */
 static inline bool cl_virtual_is_on(void)
 {
 	return cl_shares_all() && !cl_observes() && !cl_options.disable.number;
 }
 
-/* Returns true if the driver is one that memory with handle types is said to slow down. */
+/*
+ * Returns true if the driver is older than 535.  Such drivers are said to become slow by memory that has handle
+ * types, so we add none there.  The first call that finds one logs it.
+ */
 bool cl_virtual_is_slow_driver(void);
 
 /*
- * cuMemCreate(): asks for a descriptor, too, if the memory is such that another process can map it.  If the
- * driver refuses that, asks for what the program wants.
+ * In place of cuMemCreate(), with its arguments and results.  If another process could map such memory, asks
+ * the driver to make it exportable by descriptor as well.  If the driver refuses that with any error but
+ * CUDA_ERROR_OUT_OF_MEMORY, asks again for what the program wants.  Notes the allocation (ranges.h).
  */
 CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			 unsigned long long flags);
-/* cuMemUnmap(), which ends what was shared there. */
+/*
+ * In place of cuMemUnmap(), with its results.  If whole mappings cover this range, first ends their generations.
+ * If they do not, the driver refuses the call.  If it refuses for another reason, the old handles stay refused,
+ * and the next export of the memory begins a new generation.
+ */
 CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size);
 
 /* What cl_virtual_find() found. */
 struct cl_virtual_found {
-	struct cl_virtual_handle handle; /* with a record */
-	uint32_t record;		 /* CL_NO_RECORD: it was not shared before */
-	int device;			 /* -1: it can't be shared */
+	struct cl_virtual_handle handle; /* set if .record is */
+	uint32_t record;		 /* CL_NO_RECORD: the mapping was not shared before */
+	int device;			 /* of the mapping; -1: nothing can be shared there */
 };
 /*
- * Returns true if @dptr is in virtual memory of the program.  If that was shared before, it is exported
- * again: all under the lock, once.
+ * Comes before the driver is asked for a handle of @dptr.  Returns true if @dptr lies in a reservation of the
+ * program that is known, and false otherwise; always sets @found.  If the mapping was shared before, this call
+ * exports it again, so that an export that is repeated takes the lock once.
  */
 bool cl_virtual_find(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_virtual_found *found);
 /*
- * The driver has refused a handle of @dptr, which was @found before.  Returns true, and a virtual
- * @handle, if @dptr is virtual memory that can be shared.
+ * The driver has refused to make a handle of @dptr, for which cl_virtual_find() has set @found.  Returns true,
+ * and a virtual handle in *@handle.  Returns false if nothing can be shared there, or if there is no record or no
+ * descriptor service for it: then the program gets the driver's refusal.
  */
 bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_virtual_found *found);
 
 /*
- * Opens @handle, a virtual one that this process has made with @stamp.  Returns 0 and the program's own
- * address in *@dptr, or -ESTALE.
+ * Opens @handle, a virtual handle with @stamp that this process has made itself.  Returns 0, and in *@dptr the
+ * address that was exported; or -ESTALE if the handle's generation is over or there is no memory.
  */
 int cl_virtual_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr);
-/* Returns true if that is open at @dptr. */
+/* Returns true if cl_virtual_own_open() has opened @dptr, and not every open of it is closed. */
 bool cl_virtual_own_is_open(CUdeviceptr dptr);
-/* Closes one open of that at @dptr.  Returns false if there is none. */
+/* Closes one such open of @dptr.  Returns false if there is none. */
 bool cl_virtual_own_close(CUdeviceptr dptr);
 
 void cl_virtual_forget(void); /* in a forked child */

@@ -15,10 +15,10 @@
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 struct cl_imported_pool {
-	struct cl_link link;
-	uint64_t exporter, number;
-	uint64_t users;
-	uint64_t devices; /* a bit for each that opens blocks of it */
+	struct cl_link link; /* its key: see key_of() */
+	uint64_t exporter, number; /* number: the exporter gives it to no other pool */
+	uint64_t users;	  /* references */
+	uint64_t devices; /* a bit for each device that has opened a block of it, or became a peer of such a one later */
 	CUmemoryPool handle;
 };
 static struct cl_table pools = CL_TABLE_BEGIN(pools); /* under cl_imports_lock */
@@ -43,14 +43,17 @@ static struct cl_imported_pool *find_locked(uint64_t exporter, uint64_t number)
 }
 
 /* ------------------------------------------------------------- what a handle names */
-/* Reads the export data from @region.  Returns false if its record is not that of the handle. */
+/*
+ * Reads the export data of @named->handle from its record in @region.  Returns false if the record's block is not the
+ * one that the handle names.
+ */
 static bool read_data(struct cl_pool_named *named, const struct cl_region *region)
 {
 	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
 	uint32_t record = named->stamp.record;
 	uint8_t handle[64];
 
-	/* from here on it has the generation as the file has it */
+	/* from here on @named->stamp has the generation as the file counts it */
 	if (!cl_region_has_stamped(region, &named->stamp))
 		return false;
 	if (record >= CL_RECORDS || chunks > CL_CHUNKS || record / CL_CHUNK >= chunks ||
@@ -59,7 +62,7 @@ static bool read_data(struct cl_pool_named *named, const struct cl_region *regio
 	cl_record_handle(region, record, handle);
 	memset(&named->form, 0, sizeof named->form);
 	memcpy(named->form.data, handle + 8, CL_POOL_DRIVERS);
-	/* it may be another block's by now: then the stamp's generation is over, and the lookup refuses it */
+	/* the record may be another block's by now: then the generation is over, and the handle is refused as stale */
 	if (cl_pool_fingerprint(named->form.data) != named->handle.fingerprint)
 		return false;
 	cl_pool_put_stamp(named->form.data, named->handle.fingerprint, named->handle.stamp, named->handle.pid);
@@ -87,7 +90,7 @@ int cl_pool_named_get(struct cl_pool_named *named, const void *handle)
 		named->peer = cl_peer_get(named->stamp.file_id, &err);
 	if (named->peer && read_data(named, &named->peer->region)) {
 		read = true;
-		named->peer->holds++; /* it stays open */
+		named->peer->holds++; /* keeps the file open until cl_pool_named_put() */
 	} else {
 		named->peer = NULL;
 	}
@@ -119,7 +122,7 @@ static CUresult give_access(CUmemoryPool pool, CUdevice device)
 	return cl_driver.cuMemPoolSetAccess ? cl_driver.cuMemPoolSetAccess(pool, &access, 1) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* The same for @device, which opens a block, and for those that have peer access to it. */
+/* Lets @device, which opens a block, and its peers reach @pool.  Returns CUDA_SUCCESS, or the first refusal. */
 static CUresult give_all_access(CUmemoryPool pool, CUdevice device)
 {
 	CUresult result = give_access(pool, device);
@@ -133,15 +136,16 @@ static CUresult give_all_access(CUmemoryPool pool, CUdevice device)
 
 void cl_imported_pools_add_device(CUdevice of, CUdevice device)
 {
+	struct cl_imported_pool *some[16];
 	struct cl_link *link, *next;
-	CUmemoryPool some[16];
+	CUmemoryPool unused;
 	struct cl_stay stay;
 	unsigned int n;
 
 	if (of < 0 || of >= CL_MIRROR_DEVICES)
 		return;
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	/* a few at a time, since the driver is called without the lock; .devices says who has been */
+	/* sixteen at a time, since the driver is called without the lock: .devices says which pools are done */
 	do {
 		n = 0;
 		cl_lock(&cl_imports_lock);
@@ -150,12 +154,17 @@ void cl_imported_pools_add_device(CUdevice of, CUdevice device)
 
 			if (n < 16 && (pool->devices >> of & 1) && !(pool->devices >> device & 1)) {
 				pool->devices |= UINT64_C(1) << device;
-				some[n++] = pool->handle;
+				pool->users++; /* nobody destroys it meanwhile */
+				some[n++] = pool;
 			}
 		}
 		cl_unlock(&cl_imports_lock);
-		for (unsigned int i = 0; i < n; i++)
-			give_access(some[i], device);
+		for (unsigned int i = 0; i < n; i++) {
+			give_access(some[i]->handle, device);
+			unused = cl_imported_pool_put(some[i]);
+			if (unused)
+				cl_driver.cuMemPoolDestroy(unused);
+		}
 	} while (n == 16);
 	cl_stay_end(&stay);
 }
@@ -179,6 +188,7 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
 }
 
+/* Has the exporter hand the pool of @named over, and the driver import it.  Errors are cl_imported_pool_get()'s. */
 static CUresult import(const struct cl_pool_named *named, CUmemoryPool *handle)
 {
 	struct getting get = { .result = CUDA_ERROR_OPERATING_SYSTEM };
@@ -197,7 +207,7 @@ static CUresult import(const struct cl_pool_named *named, CUmemoryPool *handle)
 	return result;
 }
 
-/* Counts one more user of the pool of @named, if it is known. */
+/* Takes a reference to the pool of @named, for @device, if the pool is here already.  Else returns NULL. */
 static struct cl_imported_pool *use_locked(const struct cl_pool_named *named, uint64_t exporter, CUdevice device)
 {
 	struct cl_imported_pool *pool = find_locked(exporter, named->handle.pool);
@@ -239,7 +249,7 @@ static CUresult get(const struct cl_pool_named *named, CUdevice device, struct c
 		fresh = NULL;
 	}
 	cl_unlock(&cl_imports_lock);
-	/* another thread was faster */
+	/* another thread has imported the pool meanwhile: theirs is used */
 	if (fresh) {
 		cl_driver.cuMemPoolDestroy(fresh->handle);
 		free(fresh);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools of other processes that were imported to open handles of their blocks (shm/pool_handle.h).
+ * Pools of other processes that this process has imported, in order to open handles of their blocks
+ * (shm/pool_handle.h).
  *
  * What must hold:
- *  - A pool is imported once, whatever number of its blocks is open, and destroyed when none is: else its
+ *  - A pool is imported once, however many of its blocks are open, and destroyed when none is.  Otherwise its
  *    memory would not go back to the device when its exporter has ended.
- *  - Devices that have peer access to one that opens a block reach the pool, too, as they reach a mirror.
- *  - It is found out in bounded time whether the exporter hands its pool over.
+ *  - If a device opens a block, the devices that have peer access to it reach the pool as well, as with a mirror.
+ *  - An import waits for the exporter for a bounded time.
  *
- * Any thread may call these functions, without a lock of ours.
+ * Any thread may call these functions.  It must hold no lock of ours.
  */
 #ifndef CL_IMPORTED_POOLS_H
 #define CL_IMPORTED_POOLS_H
@@ -27,22 +28,25 @@ struct cl_pool_named {
 	struct cl_pool_form form; /* the block's export data, with our stamp */
 };
 /*
- * Finds the export data that @handle, of a pool's block, names.  Returns 0, or -ENOENT if there is no file
- * or record of that: the handle is stale or damaged, or its exporter can't be seen.
+ * get() reads the export data of the block that @handle names from the exporter's file, and keeps that file open until
+ * put().  Returns 0.  Returns -ENOENT if there is no such file or record, or the record is another block's: the handle
+ * is stale or damaged, or the exporter can't be seen from here.
  */
 int cl_pool_named_get(struct cl_pool_named *named, const void *handle);
 void cl_pool_named_put(struct cl_pool_named *named);
 
 /*
- * Takes one reference to the pool of @named, which some device may reach: that is @device and its peers.  Returns
- * the driver's error, CUDA_ERROR_INVALID_HANDLE if the handle is stale or its exporter dead, or an error that was
- * logged: the exporter does not hand it over.
+ * Takes a reference to the pool of @named, and imports the pool first if nobody here has it.  Gives @device and its
+ * peers access to it.  Returns:
+ *	CUDA_SUCCESS			*@pool is the pool
+ *	CUDA_ERROR_INVALID_HANDLE	the handle is stale or its exporter is dead
+ *	any other			the driver's refusal; or (logged) the exporter does not hand the pool over
  */
 CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool);
 CUmemoryPool cl_imported_pool_handle(const struct cl_imported_pool *pool);
-/* Gives a reference back.  Returns the pool, which the caller destroys, if it was the last; else NULL. */
+/* Gives a reference back.  If it was the last, returns the pool, which the caller must destroy.  Else returns NULL. */
 CUmemoryPool cl_imported_pool_put(struct cl_imported_pool *pool);
-/* @device has got access to the memory of contexts of @of. */
+/* @device has got access to the memory of contexts of @of: gives it access to the pools that @of reaches. */
 void cl_imported_pools_add_device(CUdevice of, CUdevice device);
 
 void cl_imported_pools_forget(void); /* in a forked child */

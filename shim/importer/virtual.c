@@ -15,12 +15,12 @@
 #include "shim/shm/virtual_handle.h"
 
 /* ----------------------------------------------------------- holds of what is mapped */
-/* An allocation that is mapped here, or about to be.  Under cl_imports_lock. */
+/* An exporter's allocation that is mapped here, or is about to be.  Under cl_imports_lock. */
 struct kept {
-	struct cl_link link;
-	uint64_t exporter, id;
-	struct cl_hold *hold; /* NULL: it is pinned */
-	uint64_t times;	      /* mapped, or about to be */
+	struct cl_link link;  /* its key: see key_of() */
+	uint64_t exporter, id; /* id: record and generation */
+	struct cl_hold *hold; /* NULL: there was no memory for a hold, so the exporter's block is only pinned */
+	uint64_t times;	      /* how often it is mapped, or is about to be */
 };
 static struct cl_table keeps = CL_TABLE_BEGIN(keeps);
 
@@ -43,7 +43,10 @@ static struct kept *find_locked(uint64_t exporter, uint64_t id)
 	return NULL;
 }
 
-/* Holds what @stamp names.  Returns 0 or -errno. */
+/*
+ * Takes a hold on the record that @stamp names, for a first mapping of it.  Returns 0; -EBADMSG if @peer's file has no
+ * such record; -ENOMEM; or an error of cl_hold_get_locked().
+ */
 static int keep_new_locked(struct cl_peer *peer, uint64_t exporter, uint64_t id, const struct cl_stamp *stamp)
 {
 	uint32_t chunks = atomic_load_explicit(&peer->region.header->record_chunks, memory_order_acquire);
@@ -74,6 +77,7 @@ static int keep_new_locked(struct cl_peer *peer, uint64_t exporter, uint64_t id,
 	return 0;
 }
 
+/* One mapping of the allocation less: gives up its hold if that was the last. */
 static void drop_locked(uint64_t exporter, uint64_t id)
 {
 	struct kept *kept = find_locked(exporter, id);
@@ -96,12 +100,13 @@ static void on_unmapped(const struct cl_mirror_name *name, uint64_t id)
 }
 
 /* ------------------------------------------------------------ what the exporter hands over */
+/* What an open has got from the exporter's service so far. */
 struct getting {
 	struct cl_peer *peer;
 	uint32_t file_id;
 	uint64_t exporter;
-	bool all;	 /* import also what is mapped here already */
-	CUresult result; /* of the driver, if it has refused an import */
+	bool all;	 /* the driver imports each piece, also those that seem to be mapped here already */
+	CUresult result; /* of the driver's last import */
 	struct cl_mirror_piece *piece;
 	uint64_t n, room;
 };
@@ -118,6 +123,10 @@ static bool make_room(struct getting *get)
 	return true;
 }
 
+/*
+ * Takes one piece from the service: holds its record, and has the driver import @fd unless the allocation is mapped
+ * here already.  Returns 0, -EIO if the driver refuses, or another -errno.
+ */
 static int take(void *arg, const struct cl_piece *piece, int fd)
 {
 	struct getting *get = arg;
@@ -149,7 +158,10 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
 }
 
-/* What is not mapped is not held; the driver has its own reference to what is. */
+/*
+ * Ends an open, done or failed: gives up the holds of the pieces that it has not mapped, and releases all imported
+ * handles, since the driver has its own reference to what is mapped.
+ */
 static void let_go(struct getting *get)
 {
 	for (uint64_t i = 0; i < get->n; i++)
@@ -180,7 +192,7 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-/* A handle, by what it names. */
+/* The record and the generation that a handle names. */
 struct named {
 	struct cl_peer *peer;
 	uint32_t record, generation;
@@ -190,7 +202,7 @@ static struct named name_of(const struct cl_resolved *resolved)
 	return (struct named){ resolved->hold->peer, resolved->stamp.record, resolved->stamp.generation };
 }
 
-/* Returns true if the handle @named is still good: then -ESTALE was of something else. */
+/* Returns true if the handle @named is still good: then an answer of -ESTALE was about another piece. */
 static bool lives(const struct named *named)
 {
 	uint64_t life = cl_record_life(&named->peer->region, named->record);
@@ -198,24 +210,25 @@ static bool lives(const struct named *named)
 	return cl_life_generation(life) == named->generation && cl_life_state(life) == CL_EXPORTED;
 }
 
-/* Returns true if @err says that its exporter has no service. */
+/* Returns true if @err says that the exporter has no service now. */
 static bool has_no_service(int err)
 {
 	return err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET;
 }
 
-/* Returns true if @err says that what was asked for is not there any more. */
+/* Returns true if @err says that the handle @named is stale for good, or that its exporter is dead. */
 static bool has_gone(const struct named *named, int err)
 {
 	if (err == -ESRCH || err == -ESTALE || err == -EBADMSG)
 		return true;
-	/* it may have lost its service, and live */
+	/* an exporter may have lost its service and live on */
 	return has_no_service(err) && (!lives(named) || cl_gc_judge(&named->peer->region) == CL_DEAD);
 }
 
 /*
- * Returns true if a service that @peer does not have now may come.  All opens together wait for it, not each
- * of them: a program opens thousands of handles of an exporter that has closed its socket for good.
+ * @peer has no service now.  Returns true if an open should still wait for one, false if @peer has had none for
+ * CL_VIRTUAL_NO_SERVICE.  That time is for all opens together: a program may open thousands of handles of an exporter
+ * that has lost its socket for good.
  */
 static bool may_be_served(struct cl_peer *peer)
 {
@@ -227,9 +240,9 @@ static bool may_be_served(struct cl_peer *peer)
 }
 
 /*
- * Returns true if it is worth while to ask again: something else was mapped or unmapped meanwhile, or the
- * exporter has no service, but lives.  A process that ends has none some time before it is dead; one that
- * lost it gets another with its next export.
+ * The exporter has answered with @err.  Returns true if the importer should ask again: another piece was mapped or
+ * unmapped meanwhile, or the exporter lives but has no service.  An exporter that is ending has no service for some time
+ * before it is dead, and one that has lost its service makes another at its next export.
  */
 static bool may_come(const struct named *named, int err)
 {
@@ -263,7 +276,7 @@ uint64_t cl_virtual_peers(CUdevice device)
 	return atomic_load(&peers[device]);
 }
 
-/* Gives access to devices that have got it to @of since @had was read. */
+/* Gives access to each device that has become a peer of @of since @had was read from peers[]. */
 static void add_new_peers(CUdevice of, uint64_t had)
 {
 	uint64_t new = atomic_load(&peers[of]) & ~had;
@@ -274,6 +287,10 @@ static void add_new_peers(CUdevice of, uint64_t had)
 }
 
 /* ------------------------------------------------------------------------- opens */
+/*
+ * Asks the exporter once, and maps what it hands over.  *@err is 0, or -errno if the exporter or the import has failed.
+ * Returns the driver's result; CUDA_ERROR_NOT_FOUND if a piece that was mapped here has been unmapped meanwhile.
+ */
 static CUresult get_and_map(const struct cl_resolved *resolved, struct getting *get, uint64_t until, CUdevice device,
 			    CUdeviceptr *address, int *err)
 {
@@ -323,7 +340,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	if (device < 0 || device >= CL_MIRROR_DEVICES || !cl_mirror_driver_can())
 		return CUDA_ERROR_NOT_SUPPORTED;
 	get.exporter = (uint64_t)get.file_id << 32 | (uint32_t)cl_mix(peer->region.header->created);
-	/* whoever unmaps something has taken the lock since then */
+	/* under the lock, so that a thread that unmaps something later sees it */
 	cl_lock(&cl_imports_lock);
 	if (cl_mirror_on_unmapped != on_unmapped)
 		cl_mirror_on_unmapped = on_unmapped;
@@ -332,7 +349,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	for (;;) {
 		get.result = CUDA_SUCCESS;
 		result = get_and_map(resolved, &get, until, device, address, &err);
-		/* what was mapped here has been unmapped since */
+		/* an allocation that was mapped here has been unmapped since: imports all of them the next time */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
 		if (!may_come(&named, err) && !get.all)
 			break;

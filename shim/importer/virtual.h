@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens virtual handles (shm/virtual_handle.h) of other processes: asks the exporter's descriptor service,
- * and maps what it hands over in a mirror (mirror.h).
+ * Opens virtual handles (shm/virtual_handle.h) of other processes.  An open asks the exporter's descriptor service
+ * for the allocations that the handle names, and maps them in a mirror of the exporter's reservation (mirror.h).
  *
  * What must hold:
- *  - Each allocation that is mapped here has a hold on its record, from before it is mapped until after it
- *    is unmapped.
- *  - An open returns in bounded time, whatever its exporter does.
+ *  - For each allocation that is mapped here this process holds the exporter's record, from before the driver maps it
+ *    until after the driver has unmapped it.
+ *  - An open returns in bounded time, whatever the exporter does.
  *
- * Any thread may call these functions, without a lock of ours.
+ * Any thread may call these functions.  It must hold no lock of ours.
  */
 #ifndef CL_IMPORTER_VIRTUAL_H
 #define CL_IMPORTER_VIRTUAL_H
@@ -16,39 +16,44 @@
 #include "shim/importer/open.h"
 #include "shim/importer/mirror.h"
 
-/* So long an open waits for its exporter, which is stopped or too busy. */
+/* An open waits so long at most for its exporter, which may be stopped or busy. */
 #define CL_VIRTUAL_WAIT 5000000000ull /* ns */
-/* And so long all opens together for one that has no service: it ends, or has lost it. */
+/* All opens together wait so long at most for an exporter without a service: it is ending, or has lost its socket. */
 #define CL_VIRTUAL_NO_SERVICE 2000000000ull /* ns */
 
 /*
- * Maps what @resolved names, a virtual handle whose hold the caller has, with access for @device.  Returns
- * CUDA_ERROR_INVALID_HANDLE if the handle is stale or its exporter is dead: the caller refuses it.  Any
- * other error is logged once.
+ * Opens the virtual handle @resolved, on whose record the caller has a hold, with access for @device and its peers.
+ * Returns:
+ *	CUDA_SUCCESS			*@address is where the exporter's pointer lies here
+ *	CUDA_ERROR_INVALID_HANDLE	the handle is stale or its exporter is dead; the caller reports it
+ *	CUDA_ERROR_NOT_SUPPORTED	@device or the driver can't do this
+ *	any other			the driver's refusal; or the exporter does not answer, which is logged once
  */
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address);
 /*
- * A context of @device has got access to the memory of contexts of @of, also to what is opened there: now,
- * and later.
+ * A context of @device has got access to the memory of contexts of @of.  Gives @device access to all that is open for
+ * @of, now and in later opens.
  */
 void cl_virtual_peer(CUdevice of, CUdevice device);
 /*
- * Closes one open of @address.  Returns false if none is open there.  The last close of it waits as the
- * driver's of a legacy handle does, in the current context.
+ * Closes one open of @address.  Returns false if @address lies in no mirror or is not open.  Else *@result is what the
+ * program gets.  Each close first waits in the current context, as the driver's close of a legacy handle does.
  */
 bool cl_virtual_unmap(CUdeviceptr address, CUresult *result);
 
 /* ---------------------------------------- for handles of pools' blocks as well (imported_pools.h) */
 struct cl_asking;
 /*
- * Asks @peer, process @pid, as cl_ask() does, within CL_VIRTUAL_WAIT; sets @asking->region and .until.  Returns
- * CUDA_SUCCESS also where @asking->take() has refused with -EIO; CUDA_ERROR_INVALID_HANDLE if the handle is stale or
- * its exporter is dead; or another error, which is logged once.
+ * Asks the service of @peer, process @pid, by cl_ask(), for CL_VIRTUAL_WAIT at most.  Sets @asking->region and .until.
+ * Returns:
+ *	CUDA_SUCCESS			@asking->take() was called, and has succeeded or refused with -EIO
+ *	CUDA_ERROR_INVALID_HANDLE	the handle is stale or its exporter is dead
+ *	any other			no answer; it is logged once
  */
 CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid);
 /* Logs, once, that memory of process @pid can't be opened because of @err, -errno.  Returns what the program gets. */
 CUresult cl_virtual_say(uint32_t pid, int err);
-/* Returns a bit for each device that has peer access to @device, from 0 to CL_MIRROR_DEVICES. */
+/* Returns a bit for each device that has peer access to @device, which is from 0 to CL_MIRROR_DEVICES - 1. */
 uint64_t cl_virtual_peers(CUdevice device);
 /* Waits as the driver's close of a legacy handle does, in the current context. */
 void cl_virtual_wait_as_a_close(void);

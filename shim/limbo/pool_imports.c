@@ -46,10 +46,10 @@
  */
 struct rest {
 	struct cl_fence_wait wait;
-	struct cl_pool_import *import; /* waits for this with its unmapping; counted in its .rests */
-	uint64_t key;		       /* of its turn */
-	struct cl_hold *hold;	       /* it is held no more; counted in its .pending */
-	struct cl_stamp own;	       /* a block of our own is open once less */
+	struct cl_pool_import *import; /* one that is not unmapped before this is done; its .rests counts this */
+	uint64_t key;		       /* of the turn of .import */
+	struct cl_hold *hold;	       /* to be given up; its .pending counts this */
+	struct cl_stamp own;	       /* of a block of this process: to be closed by cl_pool_own_close() */
 };
 
 /* -------------------------------------------------------------------- the phases */
@@ -75,7 +75,7 @@ static inline void set_phase_locked(struct cl_pool_import *import, enum cl_pool_
 }
 
 /* --------------------------------------------------------------------- importing */
-/* One open of @import less; another is left. */
+/* Counts one open of @import less.  At least one is left. */
 static void one_less_locked(struct cl_pool_import *import)
 {
 	struct cl_mapping *mapping = &import->mapping;
@@ -85,7 +85,7 @@ static void one_less_locked(struct cl_pool_import *import)
 		mapping->hold->opens--;
 }
 
-/* All opens of @import but the last have ended past us. */
+/* Counts only the last open of @import: the driver, which counts none, has unmapped the older ones. */
 static __attribute__((noinline)) void close_older_locked(struct cl_pool_import *import)
 {
 	while (import->mapping.opens > 1)
@@ -120,7 +120,7 @@ void cl_pool_import_added_locked(struct cl_mapping *mapping, void *data)
 	struct cl_pool_importing *importing = data;
 
 	if (!import) {
-		/* there was no memory for its mapping: what it holds stays so until we end */
+		/* no memory for its mapping: its hold and its open of our block stay until this process ends */
 		importing->own.file_id = 0;
 	} else {
 		if (import->phase == CL_IMPORT_NEW)
@@ -176,7 +176,7 @@ bool cl_pool_import_is_open(CUdeviceptr address)
 }
 
 /* ----------------------------------------------------------------------- freeing */
-/* What came before the last was unmapped past us. */
+/* If several imports are known at one address, all but the newest were unmapped past our hooks, or are GOING. */
 struct cl_pool_import *cl_pool_import_find_locked(CUdeviceptr dptr)
 {
 	struct cl_pool_import *newest = NULL;
@@ -191,19 +191,19 @@ struct cl_pool_import *cl_pool_import_find_locked(CUdeviceptr dptr)
 	return newest;
 }
 
-/* Returns true if nothing of @import waits for a stream. */
+/* Returns true if no free of @import waits for its stream. */
 static inline bool none_waits(const struct cl_pool_import *import)
 {
 	return !import->rests;
 }
 
-/* Returns what is imported at @dptr, and takes its turn; or NULL.  It is GOING if the driver gets this free. */
+/* Returns the import at @dptr, in its turn, or NULL.  It is GOING if this free is to go to the driver. */
 static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn)
 {
 	struct cl_pool_import *import;
 
 	cl_lock(&cl_imports_lock);
-	/* after a wait it may be gone */
+	/* another thread may have unmapped the import while this one waited for the turn: so it is looked up again */
 	while ((import = cl_pool_import_find_locked(dptr)) != NULL && __builtin_expect(!cl_turn_try_locked(turn, import->turn), 0))
 		cl_turn_wait_locked();
 	if (import && ((import->phase == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
@@ -213,7 +213,7 @@ static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(C
 	return import;
 }
 
-/* Ends @turn, that of @import, unless it is ended.  The driver has not unmapped @import. */
+/* The driver has not unmapped @import: makes it OPEN again if it is GOING.  Ends its @turn, unless that is over. */
 static void end_free(struct cl_pool_import *import, struct cl_turn *turn)
 {
 	if (!turn->key)
@@ -225,7 +225,7 @@ static void end_free(struct cl_pool_import *import, struct cl_turn *turn)
 	cl_unlock(&cl_imports_lock);
 }
 
-/* The driver has unmapped an import of @pool, and some imported pool ends when all of its are unmapped. */
+/* The driver has unmapped an import of @pool.  If @pool is destroyed and this was its last import, it may go. */
 static __attribute__((noinline)) void pool_left_locked(struct cl_exporter *ex, CUmemoryPool pool)
 {
 	cl_lock(&cl_exports_lock);
@@ -234,8 +234,9 @@ static __attribute__((noinline)) void pool_left_locked(struct cl_exporter *ex, C
 }
 
 /*
- * The driver has unmapped @import, which is GOING and was freed at @stack.  @rest, which may be NULL, takes over its hold and its own open.  Ends
- * @turn.  Returns true if the collector has something to do.
+ * The driver has unmapped @import, which is GOING and was freed at @stack: removes it, and ends @turn.  @rest, if not
+ * NULL, takes over its hold and its open of a block of ours, since a stream has yet to reach the free.  Returns true
+ * if the collector must run.
  */
 static inline __attribute__((always_inline)) bool
 unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct rest *rest, struct cl_turn *turn,
@@ -248,7 +249,7 @@ unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct re
 	count_locked(ex, -1);
 	if (__builtin_expect(ex->pool_imports.ending != 0, 0))
 		pool_left_locked(ex, import->pool);
-	if (__builtin_expect(mapping->opens > 1, 0)) /* only where nothing is counted */
+	if (__builtin_expect(mapping->opens > 1, 0)) /* under CULIMBO_MODE=observe alone, where each free unmaps */
 		close_older_locked(import);
 	if (rest && mapping->hold) {
 		rest->hold = mapping->hold;
@@ -269,15 +270,15 @@ static __attribute__((noinline)) bool unmapped(struct cl_exporter *ex, struct cl
 	return unmapped_inline(ex, import, rest, turn, stack);
 }
 
-/* What a free of an import is to do, and has made for that. */
+/* A free of an import, and what was made for it. */
 struct freeing {
 	struct cl_turn *turn; /* that of the import */
 	struct cl_fence *fence;
 	struct rest *rest;
-	bool unfenced; /* the free needs a fence, and none could be made: see struct cl_block */
+	bool unfenced; /* the free needs a fence, and none could be made: see .unfenced of struct cl_block */
 };
 
-/* Makes the fence of a free by @bare.  Returns the driver's error, or *capturing, as cl_fence_make(). */
+/* Makes the fence and the rest of a free by @bare.  Returns the driver's refusal, or all that cl_fence_make() does. */
 static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 			   CUresult (*bare)(CUdeviceptr, CUstream), bool *capturing)
 {
@@ -299,7 +300,10 @@ static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 	return result;
 }
 
-/* Hangs the rest of @f on its fence, or discards both.  Returns true if the collector must run. */
+/*
+ * The free of @f is done, or (@used is false) was refused.  Hangs its rest on its fence, to be done when the fence is
+ * reached, or discards both.  Returns true if the collector must run.
+ */
 static __attribute__((noinline)) bool finish_stream_ordered(struct cl_exporter *ex, struct freeing *f, bool used)
 {
 	bool wake = f->fence != NULL;
@@ -314,7 +318,7 @@ static __attribute__((noinline)) bool finish_stream_ordered(struct cl_exporter *
 		cl_fence_discard_locked(ex, f->fence);
 	}
 	cl_unlock(&cl_exports_lock);
-	/* without a fence the hold is never given back, since nobody knows when the stream reaches the free */
+	/* without a fence the rest is dropped: nobody learns when the stream reaches the free, so the hold stays */
 	if (!(f->fence && used))
 		free(f->rest);
 	return wake;
@@ -334,8 +338,8 @@ void cl_pool_import_freed_again(CUdeviceptr dptr)
 }
 
 /*
- * Counts a free that does not go to the driver: another import is open, or the stream of an earlier
- * free has not reached that yet.
+ * Counts a free that does not go to the driver now, because another import is open or some stream has not reached an
+ * earlier free.
  */
 static void counted(struct cl_pool_import *import, struct freeing *f)
 {
@@ -348,8 +352,8 @@ static void counted(struct cl_pool_import *import, struct freeing *f)
 		set_phase_locked(import, CL_IMPORT_FREED);
 		import->freed_at = stack;
 	}
-	import->rests += f->unfenced; /* a rest that is never done, so @import stays mapped */
-	if (!f->fence) /* finish() has nothing to do with @import */
+	import->rests += f->unfenced; /* counts a rest that is never done, so that @import stays mapped */
+	if (!f->fence) /* then finish() does not use @import */
 		cl_turn_end_locked(f->turn);
 	cl_unlock(&cl_imports_lock);
 	if (f->rest && f->fence) {
@@ -372,7 +376,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
 	is_counted = import->phase != CL_IMPORT_GOING;
-	/* something of it must be kept until the stream is there */
+	/* a hold, an open of our block, or the mapping itself must stay until the stream has reached the free */
 	kept = import->mapping.hold || import->own.file_id || is_counted;
 	if (bare && kept && !cl_observes()) {
 		result = make_fence(f, stream, per_thread, bare, &capturing);
@@ -393,7 +397,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	result = bare ? bare(dptr, stream) : cl_driver.cuMemFree_v2(dptr);
 	done = result == CUDA_SUCCESS;
 	if (done && f->unfenced && !f->rest) {
-		/* nowhere to keep it: what it holds is never given back */
+		/* no memory for a rest: the hold and the open of our block stay until this process ends */
 		cl_lock(&cl_imports_lock);
 		if (import->mapping.hold)
 			import->mapping.hold->pending++;
@@ -406,7 +410,7 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 	return result;
 }
 
-/* Frees one import of @import.  @turn is its turn. */
+/* Frees @import once, in its @turn, which it ends. */
 static __attribute__((noinline)) CUresult free_carefully(struct cl_exporter *ex, struct cl_pool_import *import,
 							 struct cl_turn *turn, CUstream stream, bool per_thread,
 							 CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
@@ -425,7 +429,7 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 
 	if (!import)
 		return false;
-	/* the two cases of most programs, and all others */
+	/* the two cases of most programs: the only free of an import, and one of several; then all others */
 	if (import->phase == CL_IMPORT_GOING) {
 		*result = cl_driver.cuMemFree_v2(dptr);
 		if (*result != CUDA_SUCCESS)
@@ -457,7 +461,10 @@ bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstrea
 }
 
 /* ------------------------------------------------------------- reached, and unmapped */
-/* The driver unmaps @import, which is GOING and which the program has freed before.  Ends @turn, that of @import. */
+/*
+ * Has the driver unmap @import, which is GOING and was freed before.  Removes it, also if the driver refuses.  Ends
+ * its @turn.  Returns true if the collector must run.
+ */
 static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import, struct cl_turn *turn)
 {
 	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
@@ -477,7 +484,10 @@ static bool unmap(struct cl_exporter *ex, struct cl_pool_import *import, struct 
 	return unmapped(ex, import, NULL, turn, import->freed_at);
 }
 
-/* The fence of @rest is reached: its import waits for one less, and goes if that was the last. */
+/*
+ * The fence of @rest is reached: counts one rest of its import less.  If that was the last one of an import that is
+ * FREED, has the driver unmap it.  Returns true if the collector must run once more.
+ */
 static bool rest_less(struct cl_exporter *ex, const struct rest *rest)
 {
 	struct cl_pool_import *import = rest->import;
@@ -499,6 +509,7 @@ static bool rest_less(struct cl_exporter *ex, const struct rest *rest)
 	return more;
 }
 
+/* The fence of @rest is reached: does the rest.  Returns true if the collector must run once more. */
 static bool passed(struct cl_exporter *ex, const struct rest *rest)
 {
 	bool more = false;
@@ -516,6 +527,7 @@ static bool passed(struct cl_exporter *ex, const struct rest *rest)
 	return more;
 }
 
+/* Takes a rest whose fence is reached, or returns NULL. */
 static struct rest *take_passed(struct cl_exporter *ex)
 {
 	struct cl_fence_wait *wait;
@@ -530,8 +542,8 @@ static struct rest *take_passed(struct cl_exporter *ex)
 
 /* ---------------------------------------------------- pools that the program has destroyed */
 /*
- * Returns how many imports of @pool the driver has yet to unmap, or 0 if some import of it is the program's.
- * Takes no turn.
+ * Returns how many imports of @pool the program has freed and the driver has yet to unmap.  Returns 0 if the program
+ * still has one open.  Takes no turn.
  */
 static uint64_t frees_left_locked(CUmemoryPool pool)
 {
@@ -568,7 +580,7 @@ bool cl_pool_imports_passed(struct cl_exporter *ex)
 	struct rest *rest;
 	bool more = false, some = false;
 
-	/* the inline collector may be called amid a free of an import: the next call does it */
+	/* without a collector's thread hooked calls collect: one that is amid a free with a turn leaves that */
 	if (cl_turn_is_held())
 		return false;
 	while ((rest = take_passed(ex)) != NULL) {

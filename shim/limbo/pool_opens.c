@@ -9,17 +9,18 @@
 #include "shim/limbo/pool_opens.h"
 #include "shim/self/self.h"
 
-/* What was opened at one address in one context. */
+/* The opens of one address in one context. */
 struct cl_pool_open {
 	struct cl_link link; /* its key: the address */
 	struct cl_belongs of;
-	uint64_t opens, closing; /* closes that are in the driver are counted in both */
+	uint64_t opens, closing; /* an open whose close is in the driver is counted in both */
 	struct cl_imported_pool *pool;
 };
 
 _Atomic uint64_t cl_pool_opens_n;
 static struct cl_table opens = CL_TABLE_BEGIN(opens); /* under cl_imports_lock */
 
+/* Returns the first open of @address from @link on, or NULL. */
 static struct cl_pool_open *next_locked(const struct cl_link *link, CUdeviceptr address)
 {
 	while (link && link->key != address)
@@ -32,7 +33,7 @@ static struct cl_pool_open *first_locked(CUdeviceptr address)
 	return cl_table_find(&opens, address);
 }
 
-/* Finds what is open at @address, if possible in @context. */
+/* Returns an open of @address that is not being closed, one of @context if there is any; or NULL. */
 static struct cl_pool_open *find_locked(CUdeviceptr address, const struct cl_context *context)
 {
 	struct cl_pool_open *open, *other = NULL;
@@ -57,6 +58,7 @@ void cl_pool_open_discard(struct cl_pool_open *open)
 	free(open);
 }
 
+/* Counts one open by handle more (@by 1) or less (-1) in the import at @address.  The caller holds cl_imports_lock. */
 static void count_by_handle(CUdeviceptr address, int by)
 {
 	struct cl_pool_import *import = cl_pool_import_find_locked(address);
@@ -92,7 +94,7 @@ void cl_pool_open_add(struct cl_pool_open *fresh, CUdeviceptr address, const str
 	free(fresh);
 }
 
-/* Ends the close of @open that the caller has begun.  Returns the pool to be destroyed, or NULL. */
+/* Ends a close of @open, which .closing counts.  Returns the pool that the caller must destroy, or NULL. */
 static CUmemoryPool end_close(struct cl_pool_open *open, bool closed)
 {
 	struct cl_imported_pool *pool = open->pool;
@@ -120,7 +122,10 @@ static CUresult close_one(struct cl_exporter *ex, struct cl_pool_open *open, CUm
 
 	if (!cl_pool_import_free(ex, open->link.key, &result, wake))
 		result = cl_driver.cuMemFree_v2(open->link.key);
-	/* there was no memory to note an import, and another close has ended that; or the driver has unmapped it past us */
+	/*
+	 * the driver has no such import any more: there was no memory to note it, and another close has ended it; or
+	 * the program has unmapped it past our hooks
+	 */
 	if (result == CUDA_ERROR_INVALID_VALUE)
 		result = CUDA_SUCCESS;
 	*unused = end_close(open, result == CUDA_SUCCESS);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of other processes' pools that this process has opened by a handle (shm/pool_handle.h).  For the driver
- * each is an import of a pool's pointer, and pool_imports.h counts it as one.  For the program it is memory
- * that cuIpcOpenMemHandle() has opened.
+ * Blocks of other processes' pools that this process has opened by a handle (shm/pool_handle.h).  To the program such a
+ * block is memory that cuIpcOpenMemHandle() has opened.  To the driver it is an import of a pool's pointer, and
+ * pool_imports.h counts each open as one.
  *
  * What must hold:
- *  - It ends with the last close, or with the context in which it was opened.  A free of it is refused, as the
- *    driver refuses that of any opened memory (measured).
- *  - If the program has imported the same block by its pointer as well, each of its frees is of such an import,
- *    and each close of an open.
- *  - Without such opens nobody pays: cl_pool_opens_any() is one load.
+ *  - An open ends with its close, or with the context in which the program opened it.
+ *  - The program's cuMemFree() of an address at which all was opened by handles is refused, as the driver refuses to
+ *    free any memory that was opened (measured).
+ *  - If the program has also imported the same block by its pointer, its frees end these imports, and its closes end
+ *    the opens.
+ *  - A process without such opens does not pay for them: cl_pool_opens_any() is one load.
  *
- * Any thread may call these functions, without a lock of ours.  Fork: cl_pool_opens_forget().
+ * Any thread may call these functions.  It must hold no lock of ours.  Fork: cl_pool_opens_forget().
  */
 #ifndef CL_POOL_OPENS_H
 #define CL_POOL_OPENS_H
@@ -32,29 +33,36 @@ static inline bool cl_pool_opens_any(void)
 	return __builtin_expect(atomic_load_explicit(&cl_pool_opens_n, memory_order_relaxed) != 0, 0);
 }
 
-/* Comes before the import: makes room for one open.  Returns NULL without memory.  A failed one is discarded. */
+/*
+ * prepare() comes before the import, and makes room for one open.  Returns NULL if there is no memory.  If the import
+ * fails, discard() frees that room.
+ */
 struct cl_pool_open *cl_pool_open_prepare(void);
 void cl_pool_open_discard(struct cl_pool_open *open);
-/* The driver has imported @address, in the context @name, from @pool, of which the open has one reference. */
+/*
+ * The driver has imported @address from @pool, while the context @name was current.  The open takes over @open, and
+ * the caller's reference to @pool.
+ */
 void cl_pool_open_add(struct cl_pool_open *open, CUdeviceptr address, const struct cl_context_name *name,
 		      struct cl_imported_pool *pool);
 /*
- * Closes one open of @address.  Returns false if there is none.  Else *result is the program's, and
- * *unused the pool to be destroyed, or NULL.  *wake: see cl_pool_import_free().
+ * Closes one open of @address, of the current context if it has one.  Returns false if there is none.  Else *result is
+ * what the program gets, and *unused is the pool that the caller must now destroy, or NULL if others use it.
+ * *wake: see cl_pool_import_free().
  */
 bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *result, CUmemoryPool *unused, bool *wake);
-/* Returns true if something is open at @address so. */
+/* Returns true if @address was opened by a handle, and not every open of it is closed. */
 bool cl_pool_open_is_open(CUdeviceptr address);
 /* The same.  cl_imports_lock is held. */
 bool cl_pool_open_is_open_locked(CUdeviceptr address);
 /* Returns true if all that is open at @address was opened by handles: a free of it is refused. */
 bool cl_pool_open_refuses_free(CUdeviceptr address);
 /*
- * Returns true if @address lies in what was opened by a handle.  *base and *size are as the driver says, *context is
- * one in which it was opened, NULL if that is not known.
+ * Returns true if @address lies in a block that was opened by a handle.  Then *base and *size are the block's, as the
+ * driver tells them, and *context is a context in which it was opened, or NULL if none is known.
  */
 bool cl_pool_open_find(CUdeviceptr address, CUdeviceptr *base, size_t *size, CUcontext *context);
-/* @context has ended: closes what was opened there. */
+/* @context has ended: closes all opens of it, and destroys the pools that nobody uses any more. */
 void cl_pool_opens_lost(struct cl_exporter *ex, struct cl_context *context);
 
 void cl_pool_opens_forget(void); /* in a forked child */

@@ -29,8 +29,8 @@ int cl_pool_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *
 	cl_lock(&cl_exports_lock);
 	block = find_own_locked(ex, stamp);
 	/*
-	 * another thread is freeing the block: wait until it is in the limbo, or LIVE again because the
-	 * driver refused
+	 * another thread is freeing the block: waits until the block is in the limbo, or LIVE again because the
+	 * driver has refused
 	 */
 	if (block && cl_block_is_taken(block)) {
 		cl_limbo_find_settled_locked(ex, CL_POOL, block->link.key);

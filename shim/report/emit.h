@@ -2,10 +2,10 @@
 /*
  * One writer for the report's two formats: text for people, and JSON Lines.
  *
- * One call says each fact.  It has the JSON key and the words that stand around the value in the
- * text, so the two formats cannot differ.  What comes from other processes (names, paths, command
- * lines) is escaped in both: it cannot end a line or a JSON string, and does not reach a
- * terminal as a control sequence.
+ * Each fact is written by one call.  The caller gives the JSON key, and the words that stand around the
+ * value in the text, so the two formats cannot differ.  Texts from other processes (names, paths, command
+ * lines) are escaped in both formats.  So they cannot end a line or a JSON string, and do not reach a
+ * terminal as control sequences.
  *
  * No malloc, no stdio stream, no lock: it also writes in a process that is ending.  The caller owns
  * the struct, and one thread uses it at a time.
@@ -24,16 +24,16 @@ struct cl_emit {
 	int fd;
 	bool json;
 	bool comma;   /* something stands before the next JSON member */
-	bool dry;     /* nothing is written, but lines are counted */
+	bool dry;     /* lines are counted, and not written */
 	unsigned int lines;
 	bool colour;  /* set by the caller: the text is for a terminal */
 	bool fold;    /* set by the caller: long lines of the text are folded (fold.h) */
 	int error;    /* errno of the first write that failed; 0: none did */
-	/* ns: a reader that reads nothing for so long gets no more (ETIMEDOUT); 0: it is waited for */
+	/* ns: if the reader of a pipe reads nothing for so long, nothing more is written (ETIMEDOUT); 0: no limit */
 	uint64_t patience;
-	size_t n, line_n;
+	size_t n, line_n; /* bytes in .text and in .line */
 	char text[8192];
-	char line[2048]; /* of a line that may have to be folded: what there is of it */
+	char line[2048]; /* the start of a line that may have to be folded */
 };
 
 /* Writes to @fd, which the caller closes after cl_emit_flush(). */
@@ -58,15 +58,15 @@ void cl_emit_words(struct cl_emit *emit, const char *format, ...)
 /* The colours of the text, if emit->colour.  They hold up to CL_EMIT_PLAIN. */
 enum cl_emit_colour { CL_EMIT_PLAIN, CL_EMIT_FAULT, CL_EMIT_HINT };
 void cl_emit_paint(struct cl_emit *emit, enum cl_emit_colour colour);
-/* The same for writers of their own: what a terminal understands. */
+/* The escape sequences of these colours, for code that writes text itself. */
 extern const char *const cl_emit_colours[];
 /* Returns true if CULIMBO_COLOR wants colours in what goes to descriptor @fd. */
 bool cl_emit_wants_colour(int fd);
 
 /* ----------------------------------------------------------------------- facts */
 /*
- * Each of these writes one fact: JSON member @key, or nothing if @key is NULL; in the text @before,
- * the value and @after, or nothing if @before is NULL.
+ * Each of these functions writes one fact.  In JSON that is the member @key, or nothing if @key is NULL.  In the text
+ * it is @before, the value and @after, or nothing if @before is NULL.
  */
 void cl_emit_number(struct cl_emit *emit, const char *key, uint64_t value, const char *before,
 		    const char *after);

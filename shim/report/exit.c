@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report at exit.  Blocks with a record, and findings, come from this process's own region;
- * blocks without one, imports and counts from private memory, which others cannot damage.
+ * The report at exit.  It reads the blocks that have a record, and the findings, from this process's own region.  It
+ * reads the blocks without a record, the imports and the counts from private memory, which others cannot damage.
  */
 #include <errno.h>
 #include <limits.h>
@@ -24,15 +24,15 @@
 #include "shim/self/self.h"
 #include "shim/base/stderr.h"
 
-#define PATIENCE 5000000000ull /* ns */
+#define PATIENCE 5000000000ull /* ns that an end waits at most for the reader of a pipe to read something */
 
-static struct cl_report report; /* one end a process */
+static struct cl_report report; /* static: a process ends once */
 
 /* ---------------------------------------------------------------- where it goes */
-/* Opens the file that @pattern names to append to it.  *named is its name without the % words. */
+/* Opens the file that @pattern names, for appending.  *named becomes the file's name, with the % words replaced. */
 static int open_file(const char *pattern, const char **named)
 {
-	/* static: a signal handler's stack may be too small, see end_with_room() */
+	/* static: a process may end in a signal handler, whose stack may be too small; see end_with_room() */
 	static char path[PATH_MAX], with_pid[PATH_MAX];
 	struct stat st;
 	int fd;
@@ -79,7 +79,7 @@ static bool begin_output(void)
 	report.both = cl_options.report_format.number == CL_FORMAT_BOTH;
 	if (report.both)
 		report.top = 0;
-	/* a parent may read the pipe only after we have ended */
+	/* a parent may wait for our end before it reads the pipe, so we must not wait for it without a limit */
 	report.emit.patience = PATIENCE;
 	return true;
 }
@@ -232,7 +232,7 @@ uint64_t cl_report_write(int exit_status)
 	cl_still_end_locked(&cl_exporter);
 	findings = begin_and_look(&view, &suppressions, true, exit_status);
 	all = findings || cl_options.report.number == CL_REPORT_ALWAYS;
-	/* which was asked for: also when nothing else is to be said */
+	/* the user has asked for this list, so it is printed also if there is nothing else to report */
 	list = cl_options.print_suppressions.number && (all || report.sums.suppressed);
 	if (cl_options.report.number != CL_REPORT_OFF && (all || list)) {
 		open_dir();
@@ -247,7 +247,7 @@ uint64_t cl_report_write(int exit_status)
 	}
 	if (cl_options.report.number != CL_REPORT_OFF && (written || !all))
 		cl_told_locked(&report, written);
-	/* for the exit status: it also says what another process has reported, since that has a status of its own */
+	/* the exit status also counts what another process has reported: each process has a status of its own */
 	findings += report.sums.told;
 	if (report.dirfd >= 0)
 		close(report.dirfd);
@@ -273,7 +273,7 @@ uint64_t cl_report_write_now(int fd, bool json)
 	return findings;
 }
 
-/* @when: "exit", or NULL while the process runs on. */
+/* Prints that the process has shared nothing.  @when is "exit", or NULL while the process runs on. */
 static void say_nothing(struct cl_emit *e, const char *when)
 {
 	bool saw = cl_driver.libcuda;

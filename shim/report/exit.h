@@ -6,8 +6,8 @@
 #include "shim/shm/view.h"
 
 /*
- * Writes the report of a process that shared, to stderr or CULIMBO_REPORT_FILE; with
- * CULIMBO_REPORT=auto only if there is something to say.  Returns the number of findings.
+ * Writes the report of a process that has shared and is ending, to stderr or to CULIMBO_REPORT_FILE.  With
+ * CULIMBO_REPORT=auto it does so only if there is something to report.  Returns the number of findings.
  * @exit_status is the process's own, or -1 if it is not known.  The caller holds cl_imports_lock and
  * cl_exports_lock.
  */
@@ -16,8 +16,8 @@ uint64_t cl_report_write(int exit_status);
 void cl_report_nothing(void);
 
 /*
- * Write the same to @fd while the process runs on: write_now() for a process that shares, under both
- * locks, and returns the number of findings; nothing_to() for another, without a lock.
+ * These two write the same to @fd while the process runs on.  write_now() is for a process that shares: its caller holds
+ * both locks, and it returns the number of findings.  nothing_to() is for any other process, and takes no lock.
  */
 uint64_t cl_report_write_now(int fd, bool json);
 void cl_report_nothing_to(int fd, bool json);

@@ -2,15 +2,15 @@
 /* Which frames of a finding are shown: see fit.h. */
 #include "shim/report/fit.h"
 
-enum { CULPRITS = 6 }; /* lines that the culprit's stack gets before others get more than the least */
+enum { CULPRITS = 6 }; /* lines that the culprit's stack gets before other stacks get more than their least */
 
-/* Returns the lines that a stack takes at least: a title, its innermost frame, and how many there are more. */
+/* Returns the lines that a stack takes at least: its title, its innermost frame, and how many frames are left out. */
 static unsigned int least(const struct cl_fit_stack *stack)
 {
 	return 1 + (stack->lines < 2 ? stack->lines : 2);
 }
 
-/* Takes from *room what the stacks with @last need at least, as long as there is any. */
+/* Gives each stack whose .last is @last its least number of lines, as long as *room has them. */
 static void take_least(struct cl_fit *fit, int last, unsigned int *room)
 {
 	for (unsigned int i = 0; i < fit->n; i++) {
@@ -59,7 +59,7 @@ void cl_fit(struct cl_fit *fit, unsigned int others)
 			break;
 		}
 	}
-	/* the culprit's first, then the rest goes round */
+	/* first lines for the culprit's stack, then one for each stack in turn */
 	while (room && fit->n && fit->stack[0].shown < CULPRITS && fit->stack[0].shown < fit->stack[0].lines) {
 		fit->stack[0].shown++;
 		room--;
@@ -82,7 +82,7 @@ void cl_fit(struct cl_fit *fit, unsigned int others)
 		if (stack->shown >= stack->lines)
 			stack->head = stack->lines;
 		else if (stack->shown)
-			/* the outermost frame says in which thread or program it was */
+			/* the outermost frame is kept: it tells in which thread or program the stack was taken */
 			stack->head = stack->shown < 4 ? stack->shown - 1 : stack->shown - 2;
 	}
 }

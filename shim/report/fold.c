@@ -8,12 +8,12 @@
 enum { INDENT = sizeof(CL_FOLD_INDENT) - 1, FRAME = 6 };
 
 /*
- * A break between two facts, "; ", is better than one at a comma, and that than one between words, unless it
- * leaves much of the line empty.
+ * A line is broken between two facts ("; ") rather than at a comma, and at a comma rather than between two words.  But
+ * a better break is not taken if the line would end before this column.
  */
 enum { AT_FACT = CL_FOLD_COLUMNS / 2, AT_COMMA = CL_FOLD_COLUMNS * 3 / 4 };
 
-/* Returns the bytes of a colour at @at, which takes no room on the screen, or 0. */
+/* Returns the length of the colour sequence at @at, which takes no column of the screen; 0: there is none. */
 static size_t colour(const char *at, const char *end)
 {
 	const char *m = end - at > 2 && at[0] == '\033' && at[1] == '[' ? memchr(at, 'm', (size_t)(end - at)) : NULL;
@@ -21,7 +21,7 @@ static size_t colour(const char *at, const char *end)
 	return m ? (size_t)(m + 1 - at) : 0;
 }
 
-/* "culimbo: SUMMARY pid=...": scripts read these. */
+/* Returns true if @line is one of numbers for scripts, as "culimbo: SUMMARY pid=...". */
 static bool is_of_numbers(const char *line, size_t n)
 {
 	static const char ours[] = "culimbo: ";
@@ -53,13 +53,13 @@ size_t cl_fold(const char *line, size_t n, int rest, size_t *next)
 			if (line[i - 1] == ',' && column > AT_COMMA)
 				comma = i;
 		}
-		/* bytes within a letter take no room of their own */
+		/* in UTF-8 only the first byte of a letter takes a column */
 		column += ((unsigned char)line[i] & 0xc0) != 0x80;
 		if (column > CL_FOLD_COLUMNS && word) {
 			*next = (fact ? fact : comma ? comma : word) + 1;
 			return *next - 1;
 		}
-		/* a word that is too long stands alone */
+		/* a word that is longer than a line is not broken: the line ends behind it */
 		if (column > CL_FOLD_COLUMNS && line[i] == ' ' && i > begin) {
 			*next = i + 1;
 			return i;

@@ -8,17 +8,20 @@
 
 #include "shim/report/report.h"
 
-/* A group begins.  @on: it has a limit. */
+/* The caller is about to print a group.  @on: the group has a limit. */
 void cl_limit_begin(bool on);
-/* Returns true if the group has a limit: then it is to be printed once more, before cl_limit_fit(). */
+/*
+ * measure() returns true if the group has a limit.  Then the caller prints the group, which only counts its lines,
+ * calls fit(), and prints the group once more.
+ */
 bool cl_limit_measure(struct cl_report *report);
 void cl_limit_fit(struct cl_report *report);
 
-/* Begins a stack of the text.  @last: see fit.h.  Returns false if it is left out. */
+/* The caller is about to print a stack in the text.  Returns false if the stack is left out.  @last: see fit.h. */
 bool cl_limit_stack(struct cl_report *report, bool last);
 /*
- * Returns true if the next frame of the text belongs to those that are shown.  Where the others would
- * stand, prints how many they are.
+ * The caller is about to print a frame in the text.  Returns true if that frame is shown.  In the place of the first
+ * one that is not, prints how many are not.
  */
 bool cl_limit_frame(struct cl_report *report);
 /* Prints how many stacks were left out, if any. */

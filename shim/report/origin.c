@@ -11,7 +11,7 @@
 #include "shim/driver/driver.h"
 #include "shim/report/origin.h"
 
-/* The kernel gives this number to the PID namespace that it starts with. */
+/* The inode of the first PID namespace of a host: the kernel gives it this number. */
 #define FIRST_PID_NAMESPACE UINT64_C(4026531836)
 
 static bool read_text(const char *path, char *to, size_t size)
@@ -54,7 +54,7 @@ void cl_report_take_driver(const char *text, char *to, size_t size)
 	}
 }
 
-/* "PID (NAME) STATE PARENT ...": the name may have any letters. */
+/* Returns the parent's number in @stat: "PID (NAME) STATE PARENT ...", where the name may have any letters. */
 static uint32_t parent_in(const char *stat)
 {
 	const char *end = strrchr(stat, ')');
@@ -64,7 +64,7 @@ static uint32_t parent_in(const char *stat)
 
 void cl_report_format_time(uint64_t seconds, char *to, size_t size)
 {
-	/* days since 1 March of year 0, so that a leap day is a year's last */
+	/* counts days since 1 March of year 0: so a leap day is the last day of its year */
 	uint64_t days = seconds / 86400 + 719468, of_day = seconds % 86400, era = days / 146097;
 	uint64_t of_era = days % 146097;
 	uint64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
@@ -99,7 +99,7 @@ void cl_report_find_origin(struct cl_report *report)
 	else if (report->at_exit && cl_driver.version)
 		snprintf(o->driver, sizeof(o->driver), "CUDA %d.%d", cl_driver.version / 1000,
 			 cl_driver.version % 1000 / 10);
-	/* /proc shows another namespace's process by another number, or another process by this one */
+	/* in another PID namespace /proc has the process by another number, or another process by this one */
 	if (!report->at_exit) {
 		cl_identity_self(&self);
 		if (report->process.state != CL_ALIVE || who->pid_ns != self.pid_ns)

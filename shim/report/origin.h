@@ -5,18 +5,18 @@
 
 #include "shim/report/report.h"
 
-/* Fills report->origin for the process that was looked at.  A few system calls; no malloc. */
+/* Fills in report->origin for the process that was looked at.  Makes a few system calls, and calls no malloc(). */
 void cl_report_find_origin(struct cl_report *report);
 /* Writes the facts of report->origin: JSON members, or the rest of the head's line. */
 void cl_report_say_origin(struct cl_report *report);
 
-/* Copies the first 12 of 64 hexadecimal digits in @text, a cgroup's path: so runtimes name containers. */
+/* @text is the path of a cgroup.  If it has 64 hexadecimal digits, a container's id, copies the first 12 of them. */
 void cl_report_take_container(const char *text, char to[16]);
 /* Copies the version in @text, /proc/driver/nvidia/version: the first word with a digit and a dot. */
 void cl_report_take_driver(const char *text, char *to, size_t size);
 /*
- * Writes @seconds since 1970 as UTC.  gmtime_r() takes a lock of the C library, which the thread may
- * have that a signal handler ends the process in.
+ * Writes the time @seconds after the start of 1970, in UTC.  Does not use gmtime_r(), which takes a lock of the C
+ * library: a process may end in a signal handler that has interrupted a thread with that lock.
  */
 void cl_report_format_time(uint64_t seconds, char *to, size_t size);
 

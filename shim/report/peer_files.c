@@ -6,7 +6,7 @@
 #include "shim/report/peer_files.h"
 #include "shim/report/place.h"
 
-/* At exit so many files are searched for one importer's: what others left must not delay an end. */
+/* A report at exit looks through so many files at most for one importer's: files of others must not delay an end. */
 enum { MOST_AT_EXIT = 1024 };
 
 const char *cl_report_state_name(enum cl_liveness state)

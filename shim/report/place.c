@@ -6,7 +6,7 @@
 #include "shim/report/say_python.h"
 #include "shim/report/shown.h"
 
-#define OF_PYTHON (UINT64_C(1) << 63) /* other places are the stack itself, 32 bits */
+#define OF_PYTHON (UINT64_C(1) << 63) /* set in the number of a place with Python; other places are stacks, of 32 bits */
 
 /* One step of FNV-1a. */
 static uint64_t mix(uint64_t hash, uint64_t word)
@@ -15,7 +15,7 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 	return hash ^ hash >> 32;
 }
 
-/* With its end, so that no text runs into the next. */
+/* Mixes @text and its end into @hash, so that two texts are not taken for one. */
 static uint64_t mix_text(uint64_t hash, const char *text)
 {
 	do
@@ -55,7 +55,7 @@ uint64_t cl_report_place_of(const struct cl_view *view, uint32_t stack)
 	return mix_frames(hash, view, stack) | OF_PYTHON;
 }
 
-/* There is one report at a time in a process. */
+/* Answers that are remembered, in static memory: there is one report at a time in a process. */
 enum { REMEMBERED = 256 };
 static struct {
 	uint32_t stack;

@@ -86,7 +86,7 @@ static struct cl_report_group *group_of_others(struct cl_report_table *table, co
 	return &table->group[table->size - 1];
 }
 
-/* Returns the group of all that is as @key.  Sets the places of @key. */
+/* Finds or makes the group whose first members equal those of @key.  Sets the places of @key. */
 static struct cl_report_group *group_get(struct cl_report *report, struct cl_report_group *key)
 {
 	struct cl_report_table *table = report->table;
@@ -132,7 +132,7 @@ static void add_item(struct cl_report_group *g, const struct cl_report_item *ite
 }
 
 /* -------------------------------------------------------------------- looking */
-/* Returns true if it is younger than CULIMBO_MIN_AGE: then it is counted, not listed. */
+/* Returns true if what began at @since is younger than CULIMBO_MIN_AGE.  Then its @bytes are counted, and not listed. */
 static bool is_young(struct cl_report *report, uint64_t since, uint64_t bytes)
 {
 	if (!report->min_age || since + report->min_age <= report->now)
@@ -248,7 +248,7 @@ void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const st
 }
 
 /* ----------------------------------------------------------------- suppressions */
-/* Text that is copied into one buffer, and where each begins. */
+/* Texts that are copied into one buffer, and where each of them begins. */
 struct names {
 	const char **name;
 	unsigned int n;
@@ -268,7 +268,7 @@ static void add_name(struct names *names, const char *text)
 	names->left -= length;
 }
 
-/* Ends the names of a frame, or behind that those of a stack. */
+/* Adds a NULL: it ends the names of a frame or, directly behind such a NULL, those of a stack. */
 static void end_names(struct names *names)
 {
 	if (names->n < NAMES)
@@ -288,8 +288,8 @@ static void add_python_names(struct names *names, const struct cl_view *view, ui
 }
 
 /*
- * Adds the names of a stack's frames that a pattern may match, Python's before the others.  A frame
- * without any is a frame all the same: what it calls is another place than what its caller calls.
+ * Adds the names of a stack's frames that a pattern may match, those of Python before the others.  A frame without a
+ * name counts as well: a pattern for its caller must not match what the frame calls.
  */
 static void add_stack(struct names *all, struct cl_report *report, const struct cl_view *view, uint32_t stack)
 {
@@ -445,8 +445,8 @@ static void merge(struct cl_report_group *to, const struct cl_report_group *from
 }
 
 /*
- * Of what was opened after its free, the stack of the free may be known for some blocks only.  What was
- * opened at the same place of the same process is one bug all the same: joins such groups.
+ * Blocks that were opened after their free at one place are one bug, also if the stack of the free is known for some
+ * of them only.  Joins the groups of such blocks.
  */
 static void merge_unknown_frees(struct cl_report_table *table)
 {
@@ -496,7 +496,7 @@ void cl_report_look_end(struct cl_report *report)
 		     report->process.state == CL_DEAD || report->process.state == CL_LEAVING))
 			sums->findings += sums->n[c];
 	}
-	/* only a report at exit has such groups, and there all of their classes count as findings */
+	/* only a report at exit has groups that were told, and all classes of these groups count as findings there */
 	sums->findings -= sums->told;
 }
 

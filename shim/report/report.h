@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report: what is held, by whom, since when, from where, and what to do about it.
+ * The report: which blocks are held, by which processes, since when, where they were opened, and what to do about it.
  *
  * There is one rendering for the report at exit (exit.h), which looks at this process, and for
  * `culimbo report` (cl_report_look_at_view()), which looks at the file of any process, alive or
@@ -19,7 +19,7 @@
 #include "shim/report/suppress.h"
 #include "shim/shm/view.h"
 
-/* What a group is of, in the order of the report. */
+/* The class of a group: what happened to its blocks.  The order is that of the report. */
 enum cl_report_class {
 	CL_REPORT_HELD_LIMBO,
 	CL_REPORT_HELD,
@@ -135,11 +135,11 @@ void cl_report_look_at_view(struct cl_report *report, const struct cl_view *view
 /* Prints what was seen to report->emit.  @counts is NULL if they are not known. */
 void cl_report_say(struct cl_report *report, const struct cl_report_counts *counts);
 /*
- * The patterns of a "stack:" suppression, one a frame of the program itself, from the innermost.
- * cl_pattern_add() leaves out frames of interpreters, of CUDA, of the C library and the like, which
- * stand in the stacks of all programs.  `main` alone is in all of them, too: there a place stands
- * for it.  A frame without a @function gives its place, MODULE+0xOFFSET.  A frame with neither is left
- * out, but if it is the innermost one, there is no pattern.
+ * The patterns of a "stack:" suppression: one for each frame of the program itself, from the innermost outwards.
+ * cl_pattern_add() leaves out the frames of interpreters, of CUDA, of the C library and the like, which stand in the
+ * stacks of all programs.  All programs have a `main` as well, so its pattern is its place, MODULE+0xOFFSET.  So is
+ * that of a frame without a @function.  A frame without a place either is left out; if it is the innermost one, there
+ * is no pattern at all.
  */
 struct cl_pattern {
 	char text[2048]; /* "": no frame of the program is known, so there is no suppression */

@@ -18,25 +18,25 @@ enum {
 /* One block, import or finding. */
 struct cl_report_item {
 	uint64_t key, bytes;
-	uint64_t since;	      /* exported, opened or found, CLOCK_MONOTONIC ns; 0: not known */
-	uint64_t other_since; /* freed, ...; 0: not, or not known */
+	uint64_t since;	      /* when it was exported, opened or found, CLOCK_MONOTONIC ns; 0: not known */
+	uint64_t other_since; /* when the second thing happened to it, such as its free; 0: it did not, or not known */
 	uint64_t opens;
-	uint64_t after_free;  /* ns: how long it stayed mapped after its free, or how long after its free it was opened */
+	uint64_t after_free;  /* ns from its free to the end of its last mapping, or to its open; 0: not known */
 	uint32_t record, generation, exports;
 };
 
 struct cl_report_group {
-	/* these make it one group */
+	/* what has the same values in these members is one group */
 	uint8_t class, kind, device;
 	uint8_t exporter_gone;	/* of stale handles */
 	uint8_t made, call;	/* of notes: enum cl_made, enum cl_call */
 	bool told;   /* another process has reported it */
-	bool others; /* for all of its class and kind that found no room in the table */
+	bool others; /* the group of all of its class and kind for which the table has no room */
 	uint64_t place[2]; /* of the two stacks: see place.h */
 	uint32_t pid, file_id; /* of the other process */
 	uint32_t result; /* of notes, and of what was opened after its free: the driver's CUresult */
 
-	uint32_t stack[2]; /* those of the first that was added */
+	uint32_t stack[2]; /* of the first item that was added */
 	bool suppressed;
 	bool unmapped;	     /* ORPHANED: virtual memory that its exporter has unmapped */
 	bool freed_observed; /* HELD_LIMBO under CULIMBO_MODE=observe: the driver has it back */
@@ -75,12 +75,12 @@ struct cl_report_class_row {
 };
 extern const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES];
 
-/* A look at a process begins and ends with these two. */
+/* cl_report_look_at_view() and the report at exit call these two, before and after they add what they see. */
 void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, uint64_t now);
 void cl_report_look_end(struct cl_report *report);
 /*
- * Adds all blocks that have a record in report->view.  @own_opens, or NULL, is for a view of this
- * process itself: it returns how often this process has opened the block of @record.
+ * Adds all blocks that have a record in report->view.  If that is a view of this process itself, @own_opens returns how
+ * often this process has opened the block of @record.  Else it is NULL.
  */
 void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(uint32_t record));
 /* Returns the group of @block, or NULL if the block is younger than min_age. */
@@ -91,20 +91,20 @@ void cl_report_add_holders(struct cl_report_group *group, const struct cl_view_b
 /* Returns true if each of the @n holders in @slots has reported at its end what it has open. */
 bool cl_report_holders_have_told(const struct cl_report *report, const uint16_t *slots, unsigned int n);
 /*
- * Returns the stack of the open of one of the blocks that holder @index of @group has, and in *view the
- * holder's file, if that is known.  Else returns 0.
+ * Returns the stack at which holder @index of @group has opened one of its blocks, and in *view the holder's file, to
+ * which the stack belongs.  Returns 0 if the stack is not known.
  */
 uint32_t cl_report_holder_stack(struct cl_report *report, const struct cl_report_group *group, unsigned int index,
 				const struct cl_view **view);
 /*
- * Returns true if that holder has opened blocks of @group at several places, so that the stack of one open
- * does not stand for all.  A report looks at CL_REPORT_IMPORTS imports at most.  After that, returns true for
+ * Returns true if holder @index of @group has opened the group's blocks at several places, so that the stack of one open
+ * does not stand for all.  A report looks at CL_REPORT_IMPORTS imports at most.  After that this returns true for
  * each holder that has opened several blocks.
  */
 enum { CL_REPORT_IMPORTS = 1 << 17 };
 bool cl_report_holder_has_more_stacks(struct cl_report *report, const struct cl_report_group *group,
 				      unsigned int index);
-/* @stays: its exporter has freed it, and waits for this process. */
+/* Adds an import of the process that is looked at.  @stays: the exporter has freed the block, and waits for it. */
 void cl_report_add_import(struct cl_report *report, const struct cl_view_import *import, bool stays);
 /* Adds all findings of report->view.  @count returns how many there were of a kind. */
 void cl_report_add_findings(struct cl_report *report, uint64_t (*count)(const struct cl_view *view,

@@ -16,7 +16,7 @@
 #include "shim/report/say_python.h"
 #include "shim/report/title.h"
 
-/* Makes @call as text, and again as JSON if report->both. */
+/* Makes @call, which prints a part of the report.  If report->both is set it is made twice: for text, then for JSON. */
 #define SAY(report, call)                          \
 	do {                                       \
 		call;                              \
@@ -27,7 +27,7 @@
 		}                                  \
 	} while (0)
 
-/* What another process has reported is in JSON only, and is no finding there. */
+/* Returns true if @g is to be printed: groups that another process has reported are in JSON only. */
 static bool is_shown(const struct cl_report *report, const struct cl_report_group *g)
 {
 	return !g->suppressed && (!g->told || report->emit.json);
@@ -55,7 +55,10 @@ static const struct cl_report_group *next_group(const struct cl_report *report, 
 	return best;
 }
 
-/* What a living process uses, or what goes by itself, is not listed unless all is wanted. */
+/*
+ * Returns true if groups of @class are listed.  If not all is wanted, those of a living process's normal use are not,
+ * nor are those that will go by themselves.
+ */
 static bool is_listed(const struct cl_report *report, int class)
 {
 	return report->emit.json || report->both || report->all ||
@@ -210,7 +213,7 @@ static void say_count(struct cl_emit *e, const char *key, uint64_t value)
 		cl_emit_number(e, key, value, NULL, "");
 }
 
-/* What a process shared by descriptors: calls, and their bytes, where an allocation that is shared twice counts twice. */
+/* What a process shared by descriptors: calls, and their bytes.  An allocation that is shared twice counts twice. */
 struct by_descriptor {
 	uint64_t exports, export_bytes, imports, import_bytes;
 	uint64_t fabric; /* both ways */

@@ -53,8 +53,8 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
 }
 
 /*
- * Prints the frames that are no Python.  In a text with Python frames, those of the interpreter that
- * lead to them, and all that called it, are left out.  Returns how many were printed.
+ * Prints the frames of @stack other than those of Python.  If the text has Python frames, the interpreter's frames, and
+ * those of all code that has called the interpreter, are left out.  Returns how many were printed.
  */
 static unsigned int say_frames(struct cl_report *report, const struct cl_view *view, uint32_t stack)
 {
@@ -77,8 +77,8 @@ static unsigned int say_frames(struct cl_report *report, const struct cl_view *v
 }
 
 /*
- * @key is for JSON, which has all frames.  The text has @happened, as "freed from", before it.  @last: it
- * is left out first.
+ * Prints @stack.  In JSON it is the member @key, with all frames.  In the text @happened stands before it, as
+ * "freed from".  @last: if there are too many lines, this stack is left out before others (fit.h).
  */
 static void say_stack(struct cl_report *report, const struct cl_view *view, uint32_t stack,
 		      const char *key, const char *happened, bool last)
@@ -194,8 +194,8 @@ static const char *happened(const struct cl_report_group *g)
 }
 
 /*
- * Of a block that was freed while it was mapped, or opened after its free: how long that was.  @next: the
- * item that follows, or NULL.
+ * Prints how long a block stayed mapped after its free, or how long after its free it was opened.  @next: the item that
+ * follows in the group, or NULL.
  */
 static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, const struct cl_report_item *item,
 			   const struct cl_report_item *next)
@@ -227,7 +227,7 @@ static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, c
 			      cl_observes() ? "" : "without culimbo ", g->pid);
 }
 
-/* One block's facts: in the text an address, its size and how long ago it was.  @next: see say_after_free(). */
+/* Prints the facts of one block: in the text its address, its size and its age.  @next: see say_after_free(). */
 static void say_item(struct cl_report *report, const struct cl_report_group *g,
 		     const struct cl_report_item *item, bool first, const struct cl_report_item *next)
 {
@@ -279,7 +279,7 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_object_end(e);
 }
 
-/* A note of a pool has no device, for none is known; nor has memory of the host. */
+/* Returns true if the device of @g is known.  It is not in a note of a pool, and memory of the host has none. */
 static bool has_device(const struct cl_report_group *g)
 {
 	return !g->others && g->device != CL_NO_DEVICE;
@@ -303,8 +303,8 @@ static void say_items(struct cl_report *report, const struct cl_report_group *g)
 }
 
 /*
- * Returns how many of the items of @g, which are imports, their exporter has freed.  *first becomes
- * the time of the earliest free.
+ * The items of @g are imports.  Returns how many of them their exporter has freed, and in *first the time of the
+ * earliest of these frees.
  */
 static unsigned int freed_there(const struct cl_report_group *g, const struct cl_view *its, uint64_t *first)
 {
@@ -431,7 +431,7 @@ static void say_other(struct cl_report *report, const struct cl_report_group *g)
 	cl_emit_object_end(e);
 }
 
-/* The stacks of @g, the culprit's first: of a handle that was opened too late that is who freed too early. */
+/* Prints the stacks of @g, the culprit's first.  If a handle was opened too late, that is who freed too early. */
 static void say_stacks(struct cl_report *report, const struct cl_report_group *g)
 {
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
@@ -452,7 +452,7 @@ static void say_stacks(struct cl_report *report, const struct cl_report_group *g
 		say_stack(report, report->view, g->stack[1], "other_stack", other, false);
 }
 
-/* What only notes have: for JSON, since the title says it. */
+/* Prints the members of JSON that only notes have.  In the text the title says the same. */
 static void say_note(struct cl_emit *e, const struct cl_report_group *g)
 {
 	if (g->class == CL_REPORT_OPENED_AFTER_FREE && g->result)

@@ -9,7 +9,7 @@
 static void mark_own_slot(struct cl_peer *peer, void *data)
 {
 	(void)data;
-	/* relaxed: it is read when this process has ended */
+	/* relaxed: the exporter reads the mark after this process has ended */
 	if (cl_peer_has_slot(peer))
 		atomic_fetch_or_explicit(&peer->region.slot[peer->slot].told, CL_TOLD_BY_HOLDER, memory_order_relaxed);
 }
@@ -34,7 +34,7 @@ static bool names_all_holders(const struct cl_report *report)
 			return false;
 		n++;
 	}
-	/* fewer than are listed of one class */
+	/* no class can have more groups than a report lists of it */
 	return !report->top || n <= report->top;
 }
 
@@ -51,7 +51,7 @@ static void mark_holders(struct cl_report *report)
 		for (unsigned int h = 0; is_of_holders(&table->group[i]) && h < table->group[i].holders; h++) {
 			unsigned int slot = table->group[i].holder[h].slot;
 
-			/* relaxed: it is read when this process has ended */
+			/* relaxed: the holder reads the mark after this process has ended */
 			if (!not_told[slot])
 				atomic_fetch_or_explicit(&report->view->region.slot[slot].told, CL_TOLD_BY_EXPORTER,
 							 memory_order_relaxed);

@@ -15,8 +15,9 @@
 #include "shim/report/report.h"
 
 /*
- * The report at exit, @report, was written, or there was nothing to write: leaves the marks.  The caller
- * holds cl_imports_lock and cl_exports_lock.
+ * Leaves the marks of the report at exit, @report.  @written: it was written to the end without an error; false: there
+ * was nothing to write.  A caller whose report could not be written does not call this.  The caller holds
+ * cl_imports_lock and cl_exports_lock.
  */
 void cl_told_locked(struct cl_report *report, bool written);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A handle of ours for a block of a memory pool, which cuIpcOpenMemHandle() opens in a process with culimbo.
+ * A handle of ours for a block of a memory pool.  A process with culimbo opens it by cuIpcOpenMemHandle().
  *
- * The record that the stamp names has the block's export data (pool_data.h).  The handle names them by their
- * fingerprint, and the pool by a number that its exporter uses once.  Where the driver has the number of
- * bytes it has 0, as a virtual handle has (virtual_handle.h), so that the driver of a process without
- * culimbo refuses it.
+ * The stamp names a record of the exporter, and that record has the block's export data (pool_data.h).  The handle
+ * has only their fingerprint, by which an open sees whether the record is still the same block's.  It names
+ * the pool by a number that the exporter gives to no other pool.  Where a handle of the driver's has the
+ * number of bytes, ours has 0, as a virtual handle has (virtual_handle.h): so the driver of a process
+ * without culimbo refuses it.
  */
 #ifndef CL_POOL_HANDLE_H
 #define CL_POOL_HANDLE_H
@@ -21,7 +22,7 @@ struct cl_pool_handle {
 	uint32_t pid;	     /* of the exporter, as in a driver's handle */
 	uint32_t zero;
 	uint64_t bytes, more; /* 0 */
-	uint64_t pool;	     /* its number, which its exporter uses once */
+	uint64_t pool;	     /* its number, which the exporter gives to no other pool */
 	uint64_t mark;
 	uint64_t fingerprint; /* of the block's export data */
 	uint64_t stamp;

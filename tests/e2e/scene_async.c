@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of stream-ordered memory that is shared by legacy handles (18, CULIMBO_SHARE=all): what is opened and what
- * the program sees of its pools; and the list of them and of those in scene_async_more.c.
+ * the program sees of its pools; and the list of them and of those in scene_async_more.c and
+ * scene_async_ends.c.
  */
 #include "scene_async.h"
 
@@ -304,6 +305,9 @@ const struct scene async_scenes[] = {
 	{ "async-fork", async_fork, 0 },
 	{ "async-fork-stays", async_fork_stays, SCENE_ALONE },
 	{ "async-pool", async_pool, 0 },
+	{ "async-context", async_context, 0 },
+	{ "async-capture-access", async_capture_access, 0 },
+	{ "async-types", async_types, 0 },
 	{ "async-pool-destroyed", async_pool_destroyed, SCENE_ALONE },
 	{ "async-stream", async_stream, 0 },
 	{ "async-back", async_back, SCENE_ALONE },

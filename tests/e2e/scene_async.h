@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by scene_async.c, which has the list, and scene_async_more.c. */
+/* Shared by scene_async.c, which has the list, scene_async_more.c and scene_async_ends.c. */
 #ifndef CL_TEST_SCENE_ASYNC_H
 #define CL_TEST_SCENE_ASYNC_H
 
@@ -41,5 +41,10 @@ void async_both_ways(void);
 void async_visible(void);
 void async_large(void);
 void async_threads(void);
+
+/* scene_async_ends.c */
+void async_context(void);
+void async_capture_access(void);
+void async_types(void);
 
 #endif

@@ -6,7 +6,7 @@
 #include "stage.h"
 
 #define GRACE "CULIMBO_GRACE=300ms"
-#define SOON_MS 5000 /* a bound for waits that have no time limit of their own */
+#define SOON_MS 15000 /* a bound for waits that have no time limit of their own */
 
 /* scene_memory.c */
 void curtain(struct actor *p, struct actor *c);

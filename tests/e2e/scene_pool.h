@@ -6,7 +6,7 @@
 #include "stage.h"
 
 #define POOL_GRACE "CULIMBO_GRACE=300ms"
-#define SOON_MS 5000 /* for what has no time of its own to keep */
+#define SOON_MS 15000 /* for what has no time of its own to keep */
 #define MS UINT64_C(1000000) /* ns */
 
 /* P, who has a pool, and C, who has imported it. */

@@ -6,7 +6,7 @@
 #include "stage.h"
 
 #define GRACE "CULIMBO_GRACE=100ms"
-#define SOON_MS 5000
+#define SOON_MS 15000
 
 /* scene_report.c */
 void show(const struct actor *actor);

@@ -358,6 +358,11 @@ SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attrib
 		if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
 			bytes = sim_memory_used(object);
 		memcpy(value, &bytes, sizeof(bytes));
+	} else if (attribute == 10) { /* EXPORT_HANDLE_TYPES, since CUDA 13.1 */
+		CUmemAllocationHandleType types = object->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR :
+								       CU_MEM_HANDLE_TYPE_NONE;
+
+		memcpy(value, &types, sizeof(types));
 	} else {
 		memcpy(value, &object->attribute[attribute], attribute_bytes(attribute));
 	}

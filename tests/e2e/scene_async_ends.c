@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of stream-ordered memory that is shared by legacy handles (18): contexts that end while it is open, and what
+ * must not differ for programs that share nothing.
+ */
+#include <stdlib.h>
+
+#include "scene_async.h"
+
+/* C opens a block of P's in a context, which ends before it is closed. */
+static void one_context(int how)
+{
+	static const char *const says[] = { "destroys its context", "resets its device", "releases its context",
+					    "destroys its only context" };
+	struct actor *p = ENTER("P", .env = SOON), *c = ENTER("C");
+	uint64_t at = async_alloc(p, SMALL, OWN), context = 0, import;
+	struct handle handle;
+
+	async_alloc(p, SMALL, 1);
+	handle = export_block(p, at);
+	if (how == 0 || how == 3)
+		context = ASK(c, ctx_create)->v[0];
+	import = open_block(c, &handle);
+	if (!reads(c, import, SMALL, OWN, NULL))
+		break_off("it is not open");
+	if (how == 3)
+		ASK(c, ctx_release);
+	if (how == 0 || how == 3)
+		ASK(c, ctx_destroy, context);
+	else if (how == 1)
+		ASK(c, ctx_reset);
+	else
+		ASK(c, ctx_release);
+	async_free(p, at);
+	ok(async_claim_within(p, at, SMALL, 2000), "18 C %s: P's pool has the block again", says[how]);
+	leave(c);
+	leave(p);
+	ok(files() == 0, "no file is left in CULIMBO_DIR");
+}
+
+void async_context(void)
+{
+	for (int how = 0; how < 4; how++)
+		one_context(how);
+}
+
+/* A device that the program lets reach a pool reaches what a capture allocates from it. */
+void async_capture_access(void)
+{
+	setenv("CULIMBO_SIM_DEVICES", "2", 1);
+	setenv("CULIMBO_SIM_POOL_ACCESS", "set", 1);
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = bare ? ENTER("P", .bare = true) : ENTER("P", .env = ALL);
+		const char *who = bare ? "control: bare" : "18 with the option";
+		uint64_t stream = ASK(p, stream_create, 1)->v[0], mine = ASK(p, a_new_pool, 0, 0)->v[0], at[2];
+
+		if (ASK(p, devices)->v[0] < 2) {
+			note("there are not two devices");
+			ok(true, "18 another device needs two");
+			return;
+		}
+		if (ASK(p, pool_access, async_default(p), 1)->result || ASK(p, pool_access, mine, 1)->result)
+			break_off("no access");
+		for (int own = 0; own < 2; own++) {
+			if (ASK(p, stream_capture, stream, 0)->result)
+				break_off("no capture");
+			if (own)
+				ASK(p, a_alloc_from, mine, SMALL, stream);
+			else
+				ASK(p, a_alloc, SMALL, stream);
+			at[own] = p->reply.v[0];
+			ok(!p->reply.result && !ASK(p, stream_captured, stream)->result, "%s: a capture allocates", who);
+		}
+		fill(p, at[0], SMALL, OWN);
+		fill(p, at[1], SMALL, NEXT);
+		ASK(p, device, 1);
+		ok(reads(p, at[0], SMALL, OWN, NULL), "%s: the other device reads memory of the default pool", who);
+		ok(reads(p, at[1], SMALL, NEXT, NULL), "%s: and that of a pool of the program", who);
+		leave(p);
+	}
+	unsetenv("CULIMBO_SIM_DEVICES");
+	unsetenv("CULIMBO_SIM_POOL_ACCESS");
+}
+
+/* Attributes do not say that a pool can be exported, if the program has not asked for that. */
+void async_types(void)
+{
+	enum { EXPORT_TYPES = 10, ALLOWED_TYPES = 14, FD = 1 };
+	static const char *const says[] = { "control: bare", "18 with the option", "18 all,visible" };
+
+	for (int how = 0; how < 3; how++) {
+		struct actor *p = how == 0 ? ENTER("P", .bare = true) :
+				  how == 1 ? ENTER("P", .env = ALL) :
+					     ENTER("P", .env = "CULIMBO_SHARE=all,visible");
+		uint64_t pool = async_default(p), mine = ASK(p, a_new_pool, 0, 0)->v[0];
+		uint64_t theirs = ASK(p, a_new_pool, 0, FD)->v[0], at = async_alloc(p, SMALL, OWN), want = how == 2 ? FD : 0;
+
+		ok(ASK(p, a_attribute, pool, EXPORT_TYPES, 0)->v[0] == want, "%s: the default pool's handle types", says[how]);
+		ok(ASK(p, a_attribute, mine, EXPORT_TYPES, 0)->v[0] == want, "%s: those of a pool without", says[how]);
+		ok(ASK(p, a_attribute, theirs, EXPORT_TYPES, 0)->v[0] == FD, "%s: those of a pool with some", says[how]);
+		ok(ASK(p, v_ask, at, ALLOWED_TYPES)->v[0] == want, "%s: those of the default pool's memory", says[how]);
+		leave(p);
+	}
+}
