@@ -35,11 +35,14 @@ static void uncache(struct sim_region *region)
 	region->cached = false;
 }
 
-/* Gives the region back to the device. */
+/* Gives the region back to the device, which gets it later if a block of it was exported. */
 static void give_back(struct sim_region *region)
 {
-	if (region->pool && region->kind != SIM_POOL_IMPORT)
+	if (region->pool && region->kind != SIM_POOL_IMPORT) {
 		region->pool->reserved -= region->pages * SIM_PAGE;
+		if (sim_mempool_keeps(region->pool, region->segment))
+			region->pool->lost += region->pages * SIM_PAGE;
+	}
 	sim_region_free(region);
 }
 

@@ -353,7 +353,7 @@ SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attrib
 	if (!object || !value || (unsigned int)attribute >= SIM_MEMPOOL_ATTRIBUTES)
 		result = CUDA_ERROR_INVALID_VALUE;
 	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT) {
-		uint64_t bytes = object->reserved;
+		uint64_t bytes = object->reserved + object->lost;
 
 		if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
 			bytes = sim_memory_used(object);

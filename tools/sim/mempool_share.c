@@ -52,15 +52,21 @@ struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle)
 
 /* ---- pools ---- */
 
+bool sim_mempool_keeps(const struct sim_memory_pool *pool, uint32_t segment)
+{
+	for (unsigned int i = 0; i < pool->kept_segments; i++)
+		if (pool->kept[i] == segment)
+			return true;
+	return false;
+}
+
 bool sim_mempool_keep(struct sim_memory_pool *pool, uint32_t segment)
 {
 	unsigned int n = pool->kept_segments;
 
-	if (!pool->magic) /* destroyed, with live blocks; our choice */
+	/* a destroyed pool with live blocks: our choice */
+	if (!pool->magic || sim_mempool_keeps(pool, segment))
 		return true;
-	for (unsigned int i = 0; i < n; i++)
-		if (pool->kept[i] == segment)
-			return true;
 	if (!(n & (n - 1))) {
 		uint32_t *kept = realloc(pool->kept, (n ? 2 * n : 1) * sizeof(*kept));
 

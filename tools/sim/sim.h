@@ -299,6 +299,7 @@ struct sim_memory_pool {
 	bool on_host;	/* a pool on the host; here its memory is the device's all the same */
 	size_t most;	/* bytes that it may have; 0: no limit */
 	size_t reserved; /* bytes of the device that it has, for blocks and cached */
+	size_t lost; /* bytes that it has given back, and the device has not got: a block of them was exported */
 	uint32_t *kept; /* segments that it holds until it is destroyed, because a block was exported or imported */
 	unsigned int kept_segments;
 	uint64_t attribute[SIM_MEMPOOL_ATTRIBUTES];
@@ -389,6 +390,8 @@ uint64_t sim_next_id(void);
  * (measured).  The first returns false without memory; the second is for the destroy.
  */
 bool sim_mempool_keep(struct sim_memory_pool *pool, uint32_t segment);
+/* Returns true if @segment is so kept by @pool. */
+bool sim_mempool_keeps(const struct sim_memory_pool *pool, uint32_t segment);
 void sim_mempool_let_go(struct sim_memory_pool *pool);
 /* Returns the pool of a valid handle, or NULL. */
 struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle);
