@@ -52,14 +52,6 @@ struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle)
 
 /* ---- pools ---- */
 
-bool sim_mempool_keeps(const struct sim_memory_pool *pool, uint32_t segment)
-{
-	for (unsigned int i = 0; i < pool->kept_segments; i++)
-		if (pool->kept[i] == segment)
-			return true;
-	return false;
-}
-
 bool sim_mempool_keep(struct sim_memory_pool *pool, uint32_t segment)
 {
 	unsigned int n = pool->kept_segments;

@@ -391,7 +391,13 @@ uint64_t sim_next_id(void);
  */
 bool sim_mempool_keep(struct sim_memory_pool *pool, uint32_t segment);
 /* Returns true if @segment is so kept by @pool. */
-bool sim_mempool_keeps(const struct sim_memory_pool *pool, uint32_t segment);
+static inline bool sim_mempool_keeps(const struct sim_memory_pool *pool, uint32_t segment)
+{
+	for (unsigned int i = 0; i < pool->kept_segments; i++)
+		if (pool->kept[i] == segment)
+			return true;
+	return false;
+}
 void sim_mempool_let_go(struct sim_memory_pool *pool);
 /* Returns the pool of a valid handle, or NULL. */
 struct sim_memory_pool *sim_mempool_of(CUmemoryPool handle);
