@@ -119,7 +119,8 @@ export PYTHONPATH=$carried/site PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 
 # ---------------------------------------------------- cuda.core's tests/memory_ipc
 
-# outcomes FILE: prints each test's result, from pytest's progress lines, which an interrupted run has too
+# outcomes FILE: prints each test's result, from pytest's progress lines, which an interrupted run has too.
+# The words are pytest's, for the tests of cuda.core: nothing of ours is left out by them.
 outcomes()
 {
 	sed -nE 's/^(tests\/.*[^ ]) (PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED)( .*)?$/\2 \1/p' "$1" | sort

@@ -67,7 +67,7 @@ setup_file() {
 	[ "$(printf '6.15\n%s\n' "$(uname -r)" | sort -V | head -n 1)" = 6.15 ] || skip "Linux tells nothing of what its parent has taken"
 	# a process that opens the library wakes it
 	"${away[@]}" "$C" check --simulate --allow-no-cuda --output text -- sh -c 'cat /proc/$PPID/fdinfo/* > watches'
-	inode=$(stat -L -c %i "$("$C" version --json | jq -r .library)")
+	inode=$(stat -L -c %i "$("$C" version --json | jq -r '.["library"]')")
 	grep -q "^inotify .*ino:$(printf %x "$inode") " watches
 	# between them the pause of its looks grows to 50 ms: without a look at each start it names two of ten
 	for _ in 1 2 3 4 5 6; do # a busy machine may come too late
