@@ -529,27 +529,6 @@ void async_visible(void)
 	async_curtain(p, c);
 }
 
-/* A block that importers of the driver would crash on is refused. */
-void async_large(void)
-{
-	struct actor *p = ENTER("P", .env = ALL " CULIMBO_POOL_IMPORT_MAX=1MiB"), *q = ENTER("Q", .env = ALL);
-	struct actor *c = ENTER("C", .env = "CULIMBO_POOL_IMPORT_MAX=1MiB");
-	uint64_t at = async_alloc(p, BIG, OWN), import;
-	struct handle handle;
-	int result = try_export(p, at, &handle);
-
-	ok(result == INVALID_VALUE && count_said(p, "CULIMBO_POOL_IMPORT_MAX") == 1,
-	   "18 there is no handle of a block beyond CULIMBO_POOL_IMPORT_MAX, and P says why (%d)", result);
-	at = async_alloc(q, BIG, OWN);
-	handle = export_block(q, at);
-	result = try_open(c, &handle, &import);
-	ok(result == NOT_SUPPORTED && count_said(c, "CULIMBO_POOL_IMPORT_MAX") == 1, "18 nor does C open one (%d)", result);
-	leave(c);
-	leave(q);
-	leave(p);
-	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
-}
-
 /* Opens meet frees, in several threads on both sides: what is opened has its own bytes, to the end. */
 void async_threads(void)
 {
