@@ -86,10 +86,13 @@ CUresult cl_async_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	cuuint64_t threshold;
+	CUresult result;
 
-	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && value && cl_async_threshold_get(pool, &threshold)) {
-		memcpy(value, &threshold, sizeof threshold);
-		return CUDA_SUCCESS;
+	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && value) {
+		result = cl_async_threshold_get(pool, &threshold);
+		if (result == CUDA_SUCCESS)
+			memcpy(value, &threshold, sizeof threshold);
+		return result;
 	}
 	/* what we have added is kept from the program */
 	if ((int)attribute == CL_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES)
@@ -104,8 +107,7 @@ CUresult cl_async_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute
 
 	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && value) {
 		memcpy(&threshold, value, sizeof threshold);
-		if (cl_async_threshold_set(pool, threshold))
-			return CUDA_SUCCESS;
+		return cl_async_threshold_set(pool, threshold);
 	}
 	return cl_driver.cuMemPoolSetAttribute(pool, attribute, value);
 }

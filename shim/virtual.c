@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The front door for virtual memory: see virtual.h, and shim.c for the rest. */
+#include <errno.h>
 #include <string.h>
 
 #include "shim/base/options.h"
@@ -282,11 +283,15 @@ void cl_virtual_peer_enabled(CUcontext peer)
 }
 
 /* ---------------------------------------------------------------- opens and closes */
+/* Opens a handle that this process has made itself.  Returns what the program gets. */
 static CUresult open_own(const struct cl_resolved *resolved, CUdeviceptr *dptr)
 {
-	return cl_virtual_own_open(&cl_exporter, resolved->stamp, resolved->handle, dptr) ?
-		       cl_open_refuse(resolved, CL_VIRTUAL) :
-		       CUDA_SUCCESS;
+	int err = cl_virtual_own_open(&cl_exporter, resolved->stamp, resolved->handle, dptr);
+
+	/* the handle is good, so a want of memory must not be reported as a stale one */
+	if (err == -ENOMEM)
+		return cl_virtual_say((uint32_t)cl_self.pid, err);
+	return err ? cl_open_refuse(resolved, CL_VIRTUAL) : CUDA_SUCCESS;
 }
 
 /* The driver still tells the device of a context that has ended, but makes no event in it: so an event is tried. */

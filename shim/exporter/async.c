@@ -17,7 +17,7 @@
 #include "shim/self/self.h"
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-enum { DEVICES = 64 };
+enum { DEVICES = CL_ASYNC_DEVICES };
 /* ns that a thread waits at most for other threads that are in the driver with a pool. */
 #define EXPORT_WAIT 1000000000ull
 /* ns that a thread waits at most for another one that makes the stand-ins. */
@@ -29,11 +29,13 @@ struct cl_async_pool {
 	int device;
 	bool added;	/* it is exportable only because of us: the program did not ask for it */
 	bool stand_in;	/* we made it in place of a default pool */
-	bool handed;	/* a first handle of its blocks was asked for: .threshold is the program's from then on */
+	bool handed;	/* a first handle of its blocks was asked for: what the program sets from then on is kept here */
+	bool known;	/* .threshold is the program's; the driver may have ours */
+	bool set;	/* the program has set the threshold since .handed became true, and the driver did not get it */
 	bool ready;	/* prepare() has succeeded: the driver exports its blocks, and its threshold is the greatest */
-	bool set;	/* the program has set the threshold after .handed became true */
 	bool ending;	/* the program is destroying it */
-	unsigned int exporting; /* threads that have the driver export it, for which a destroy waits */
+	unsigned int exporting; /* threads that have the driver export it */
+	unsigned int setting;	/* threads that have the driver set the program's threshold: a first export waits for them */
 	cuuint64_t threshold;
 };
 
@@ -62,6 +64,12 @@ static struct cl_async_pool *find_locked(CUmemoryPool pool)
 static bool is_hidden(const struct cl_async_pool *pool)
 {
 	return pool && pool->added && cl_options.share.number != CL_SHARE_ALL_VISIBLE;
+}
+
+/* Returns true while a thread of ours is in the driver with @pool: a destroy waits for that. */
+static bool is_in_driver(const struct cl_async_pool *pool)
+{
+	return pool->exporting || pool->setting;
 }
 
 static bool driver_can(void)
@@ -209,6 +217,19 @@ CUmemoryPool cl_async_as_asked(CUmemoryPool handle)
 	return handle;
 }
 
+CUmemoryPool cl_async_instead_of(CUmemoryPool handle, CUdevice *device)
+{
+	const struct cl_async_pool *pool;
+
+	cl_lock(&cl_exports_lock);
+	pool = find_locked(handle);
+	if (pool)
+		*device = pool->device;
+	handle = pool && pool->added ? defaults[pool->device] : NULL;
+	cl_unlock(&cl_exports_lock);
+	return handle;
+}
+
 void cl_async_set_again(void)
 {
 	struct cl_stay stay;
@@ -285,7 +306,7 @@ struct cl_async_pool *cl_async_destroy_begin(struct cl_exporter *ex, CUmemoryPoo
 		return NULL;
 	}
 	pool->ending = true;
-	while (pool->exporting && cl_lock_wait_until(&changed, &cl_exports_lock, &until))
+	while (is_in_driver(pool) && cl_lock_wait_until(&changed, &cl_exports_lock, &until))
 		;
 	cl_unlock(&cl_exports_lock);
 	/* an importer that opens one of its blocks, which may stay in the limbo, needs a descriptor of the pool */
@@ -309,8 +330,8 @@ void cl_async_destroy_end(struct cl_exporter *ex, struct cl_async_pool *pool, bo
 		return;
 	cl_lock(&cl_exports_lock);
 	if (gone) {
-		/* a thread that was waited for in vain still ends its export: it stays */
-		if (!pool->exporting)
+		/* a thread that was waited for in vain still ends its call: it stays */
+		if (!is_in_driver(pool))
 			free(pool);
 		cl_unlock(&cl_exports_lock);
 		return;
@@ -321,114 +342,70 @@ void cl_async_destroy_end(struct cl_exporter *ex, struct cl_async_pool *pool, bo
 	cl_unlock(&cl_exports_lock);
 }
 
-/* ------------------------------------------------------------------------ captures */
-/* Returns the pool from which the device of @stream allocates, or NULL if the driver does not say. */
-static CUmemoryPool pool_of_stream(CUstream stream, bool per_thread)
+/* ---------------------------------------------------------------- the threshold */
+/* The program sets the threshold.  Returns the pool if the driver is to be asked.  Then end_setting() must follow. */
+static struct cl_async_pool *begin_setting_locked(CUmemoryPool handle, cuuint64_t threshold, bool *ours)
 {
-	CUresult (*context_of)(CUstream, CUcontext *) =
-		per_thread && cl_driver.cuStreamGetCtx_ptsz ? cl_driver.cuStreamGetCtx_ptsz : cl_driver.cuStreamGetCtx;
-	CUmemoryPool pool = NULL;
-	CUcontext ctx = NULL;
-	struct cl_stay stay;
-	CUdevice device;
+	struct cl_async_pool *pool = find_locked(handle);
 
-	if (context_of && context_of(stream, &ctx) != CUDA_SUCCESS)
+	*ours = pool && pool->handed;
+	if (*ours) {
+		pool->threshold = threshold;
+		pool->known = pool->set = true;
 		return NULL;
-	if (cl_stay_begin(&stay, ctx, CL_STAY_AS_PROGRAM) != CUDA_SUCCESS ||
-	    cl_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
-	    cl_driver.cuDeviceGetMemPool(&pool, device) != CUDA_SUCCESS)
-		pool = NULL;
-	cl_stay_end(&stay);
+	}
+	if (pool)
+		pool->setting++;
 	return pool;
 }
 
-/*
- * Devices that reach @from reach @instead, too: the graph's memory has the properties of the pool that it is asked of
- * (documented).  Access is never taken away again, since another thread may be about to allocate.
- */
-static void copy_access(CUmemoryPool instead, CUmemoryPool from, CUdevice own)
-{
-	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
-	CUmemAccess_flags has, wanted;
-	struct cl_stay stay;
-	int n = 0;
-
-	if (!cl_driver.cuMemPoolGetAccess || !cl_driver.cuMemPoolSetAccess ||
-	    cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS || n < 2)
-		return;
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	for (CUdevice device = 0; device < n && device < DEVICES; device++) {
-		access.location.id = device;
-		if (device != own && cl_driver.cuMemPoolGetAccess(&wanted, from, &access.location) == CUDA_SUCCESS &&
-		    wanted != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-		    cl_driver.cuMemPoolGetAccess(&has, instead, &access.location) == CUDA_SUCCESS && has < wanted) {
-			access.flags = wanted;
-			cl_driver.cuMemPoolSetAccess(instead, &access, 1);
-		}
-	}
-	cl_stay_end(&stay);
-}
-
-CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool from, CUstream stream, bool per_thread)
-{
-	CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
-		per_thread && cl_driver.cuStreamIsCapturing_ptsz ? cl_driver.cuStreamIsCapturing_ptsz :
-								   cl_driver.cuStreamIsCapturing;
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	const struct cl_async_pool *pool;
-	CUmemoryPool instead;
-	CUdevice device = 0;
-
-	if (is_capturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!from)
-		from = pool_of_stream(stream, per_thread);
-	cl_lock(&cl_exports_lock);
-	pool = from ? find_locked(from) : NULL;
-	if (pool)
-		device = pool->device;
-	instead = pool && pool->added ? defaults[device] : NULL;
-	cl_unlock(&cl_exports_lock);
-	if (!instead)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	copy_access(instead, from, device);
-	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes,
-													instead, stream);
-}
-
-/* ---------------------------------------------------------------- the threshold */
-bool cl_async_threshold_set(CUmemoryPool handle, cuuint64_t threshold)
+CUresult cl_async_threshold_set(CUmemoryPool handle, cuuint64_t threshold)
 {
 	struct cl_async_pool *pool;
+	CUresult result;
 	bool ours;
 
 	cl_lock(&cl_exports_lock);
-	pool = find_locked(handle);
-	ours = pool && pool->handed;
-	if (ours) {
-		pool->threshold = threshold;
-		pool->set = true;
-	}
+	pool = begin_setting_locked(handle, threshold, &ours);
 	cl_unlock(&cl_exports_lock);
-	return ours;
+	if (ours)
+		return CUDA_SUCCESS;
+	result = cl_driver.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+	if (pool) {
+		cl_lock(&cl_exports_lock);
+		if (!--pool->setting)
+			pthread_cond_broadcast(&changed);
+		cl_unlock(&cl_exports_lock);
+	}
+	return result;
 }
 
-bool cl_async_threshold_get(CUmemoryPool handle, cuuint64_t *threshold)
+/* Returns true, and the program's threshold, if the driver may have ours. */
+static bool threshold_known(CUmemoryPool handle, cuuint64_t *threshold)
 {
 	const struct cl_async_pool *pool;
-	bool ours;
+	bool known;
 
 	cl_lock(&cl_exports_lock);
 	pool = find_locked(handle);
-	/*
-	 * while another thread is in prepare(), the program's is not known here, and the driver still has it,
-	 * but for the moment between the driver's call that raises it and .ready
-	 */
-	ours = pool && pool->handed && (pool->ready || pool->set);
-	if (ours)
+	known = pool && pool->known;
+	if (known)
 		*threshold = pool->threshold;
 	cl_unlock(&cl_exports_lock);
-	return ours;
+	return known;
+}
+
+CUresult cl_async_threshold_get(CUmemoryPool handle, cuuint64_t *threshold)
+{
+	CUresult result;
+
+	if (threshold_known(handle, threshold))
+		return CUDA_SUCCESS;
+	result = cl_driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, threshold);
+	/* another thread may have raised it before the driver answered: then it has made the program's known before that */
+	if (result == CUDA_SUCCESS)
+		threshold_known(handle, threshold);
+	return result;
 }
 
 /* ------------------------------------------------------------------------- sharing */
@@ -453,30 +430,71 @@ static void end_export_locked(struct cl_async_pool *pool)
 }
 
 /*
- * Exports the pool once: before that the driver makes no export data of its blocks (measured).  Reads its
- * threshold to *@threshold, and sets it to the greatest, so that the pool keeps its memory.  Returns false if the
- * driver refuses.
+ * Has the driver export @pool, whose CUmemoryPool is @handle, for the first time, and sets its release threshold to the
+ * greatest, so that the pool keeps its memory.  The program's threshold is made known before that: from then on
+ * no thread reads the driver's.  Returns false if the driver refuses.
  */
-static bool prepare(CUmemoryPool handle, cuuint64_t *threshold)
+static bool prepare(struct cl_async_pool *pool, CUmemoryPool handle)
 {
-	cuuint64_t most = UINT64_MAX;
+	cuuint64_t threshold = 0, most = UINT64_MAX;
 	int fd;
 
 	if (export_pool(handle, &fd) != CUDA_SUCCESS)
 		return false;
 	close(fd);
-	if (cl_driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, threshold) != CUDA_SUCCESS)
-		*threshold = 0;
+	if (cl_driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) != CUDA_SUCCESS)
+		threshold = 0;
+	cl_lock(&cl_exports_lock);
+	if (!pool->known)
+		pool->threshold = threshold;
+	pool->known = true;
+	cl_unlock(&cl_exports_lock);
 	return cl_driver.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most) == CUDA_SUCCESS;
+}
+
+/* prepare() has failed, and the driver has the program's threshold: gives it what the program has set meanwhile. */
+static void give_back_locked(struct cl_async_pool *pool, CUmemoryPool handle)
+{
+	cuuint64_t threshold;
+
+	while (pool->set) {
+		pool->set = false;
+		threshold = pool->threshold;
+		cl_unlock(&cl_exports_lock);
+		cl_driver.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+		cl_lock(&cl_exports_lock);
+	}
+	pool->known = pool->handed = false;
+}
+
+/*
+ * Does what the first handle of @pool needs.  Returns false if the driver refuses, or has not answered other
+ * threads that set the threshold by @until: it would get theirs after ours.
+ */
+static bool make_ready_locked(struct cl_async_pool *pool, CUmemoryPool handle, const struct timespec *until)
+{
+	bool done = false;
+
+	pool->handed = true;
+	pool->set = false;
+	while (pool->setting && cl_lock_wait_until(&changed, &cl_exports_lock, until))
+		;
+	if (!pool->setting) {
+		cl_unlock(&cl_exports_lock);
+		done = prepare(pool, handle);
+		cl_lock(&cl_exports_lock);
+	}
+	if (!done)
+		give_back_locked(pool, handle);
+	pool->ready = done;
+	return done;
 }
 
 uint64_t cl_async_hand_out(CUmemoryPool handle)
 {
 	struct timespec until = cl_after(EXPORT_WAIT);
 	struct cl_async_pool *pool;
-	cuuint64_t threshold = 0;
 	uint64_t number = 0;
-	bool first, done, lost = false;
 
 	cl_lock(&cl_exports_lock);
 	pool = begin_export_locked(handle);
@@ -484,30 +502,11 @@ uint64_t cl_async_hand_out(CUmemoryPool handle)
 		cl_unlock(&cl_exports_lock);
 		return 0;
 	}
-	/* another thread is in prepare() with it */
+	/* another thread makes the pool ready */
 	while (pool->handed && !pool->ready && cl_lock_wait_until(&changed, &cl_exports_lock, &until))
 		;
-	first = !pool->handed;
-	pool->handed = true;
-	if (first)
-		pool->set = false;
-	cl_unlock(&cl_exports_lock);
-	done = first && prepare(handle, &threshold);
-	cl_lock(&cl_exports_lock);
-	if (first) {
-		pool->handed = pool->ready = done;
-		if (!pool->set)
-			pool->threshold = threshold;
-		lost = !done && pool->set;
-		threshold = pool->threshold;
-	}
-	if (pool->ready)
+	if (pool->handed ? pool->ready : make_ready_locked(pool, handle, &until))
 		number = pool->number;
-	cl_unlock(&cl_exports_lock);
-	/* prepare() has failed, so the driver has the threshold again: it gets what the program has set meanwhile */
-	if (lost)
-		cl_driver.cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
-	cl_lock(&cl_exports_lock);
 	end_export_locked(pool);
 	cl_unlock(&cl_exports_lock);
 	return number;

@@ -28,6 +28,8 @@
 
 struct cl_exporter;
 
+enum { CL_ASYNC_DEVICES = 64 }; /* devices from this number on keep their pools */
+
 /* Returns true if pools are made exportable: the options ask for it, and the driver has all calls and is not slow. */
 bool cl_async_is_on(void);
 
@@ -52,6 +54,11 @@ CUmemoryPool cl_async_shown(CUmemoryPool pool);
  * default pool of its device, which the driver refuses; else @pool.
  */
 CUmemoryPool cl_async_as_asked(CUmemoryPool pool);
+/*
+ * If @pool is exportable only because of us, returns the real default pool of its device, *@device.  Else returns
+ * NULL.
+ */
+CUmemoryPool cl_async_instead_of(CUmemoryPool pool, CUdevice *device);
 /*
  * Comes after the driver has destroyed a pool, which sets the devices that allocated from it to their real
  * default pools: sets the stand-ins there.
@@ -86,14 +93,15 @@ CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool p
 
 /*
  * The program sets or reads the release threshold of @pool.  If something of the pool was shared, the driver has
- * our threshold, and we keep the program's: then these return true.  Return false if the driver is to be asked.
+ * our threshold, and we keep the program's.  Else the driver is asked.  While another thread makes the pool's first
+ * handle, a set and a read give what the program has set, too.  Return what the program gets.
  */
-bool cl_async_threshold_set(CUmemoryPool pool, cuuint64_t threshold);
-bool cl_async_threshold_get(CUmemoryPool pool, cuuint64_t *threshold);
+CUresult cl_async_threshold_set(CUmemoryPool pool, cuuint64_t threshold);
+CUresult cl_async_threshold_get(CUmemoryPool pool, cuuint64_t *threshold);
 
 /*
  * The program asks for a handle of a block of @pool.  The first call has the driver export the pool, and raises its
- * threshold; others wait for that, up to a second.  Returns the pool's number, which goes into the handle.
+ * threshold; others wait for that, up to a second, and it for threads that set the threshold.  Returns the pool's number, which goes into the handle.
  * Returns 0 if the pool is not known, is being destroyed, or the driver refuses to export it.
  */
 uint64_t cl_async_hand_out(CUmemoryPool pool);

@@ -533,11 +533,11 @@ int cl_virtual_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const voi
 			   cl_reserved_at_locked(block->link.key) :
 			   NULL;
 	if (reserved && its.offset < reserved->size && cl_block_has_handle(block, handle) &&
-	    cl_life_generation(cl_record_life(ex->blocks.region, stamp.record)) == stamp.generation &&
-	    own_open_locked(reserved->base + its.offset, block->link.key)) {
+	    cl_life_generation(cl_record_life(ex->blocks.region, stamp.record)) == stamp.generation)
+		err = own_open_locked(reserved->base + its.offset, block->link.key) ? 0 : -ENOMEM;
+	if (!err) {
 		cl_record_opened(ex->blocks.region, stamp.record);
 		*dptr = reserved->base + its.offset;
-		err = 0;
 	}
 	cl_unlock(&cl_exports_lock);
 	return err;

@@ -77,7 +77,7 @@ bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdevicept
 
 /*
  * Opens @handle, a virtual handle with @stamp that this process has made itself.  Returns 0, and in *@dptr the
- * address that was exported; or -ESTALE if the handle's generation is over or there is no memory.
+ * address that was exported; -ESTALE if the handle's generation is over; or -ENOMEM.
  */
 int cl_virtual_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr);
 /* Returns true if cl_virtual_own_open() has opened @dptr, and not every open of it is closed. */

@@ -114,3 +114,46 @@ void async_types(void)
 		leave(p);
 	}
 }
+
+/* By default a handle is of at most 4 GiB: bare an importer crashes at 6 GiB (fact 16). */
+static void large_by_default(void)
+{
+	struct handle handle;
+	struct actor *p;
+
+	setenv("CULIMBO_SIM_MEMORY", "16GiB", 1); /* it takes what is touched alone */
+	p = ENTER("P", .env = ALL);
+	for (int over = 0; over < 2; over++) {
+		int result = ASK(p, a_alloc, 4096 * MIB + (over ? MIB : 0), 0)->result;
+
+		if (!result)
+			result = try_export(p, p->reply.v[0], &handle);
+		ok(result == (over ? INVALID_VALUE : 0) && count_said(p, "4 GiB") == over,
+		   "18 a block of 4 GiB%s (%d)", over ? " and 1 MiB has no handle, and P says why" : " has a handle", result);
+	}
+	leave(p);
+	unsetenv("CULIMBO_SIM_MEMORY");
+}
+
+/* A block that importers of the driver would crash on is refused. */
+void async_large(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_POOL_IMPORT_MAX=1MiB"), *q = ENTER("Q", .env = ALL);
+	struct actor *c = ENTER("C", .env = "CULIMBO_POOL_IMPORT_MAX=1MiB");
+	uint64_t at = async_alloc(p, BIG, OWN), import;
+	struct handle handle;
+	int result = try_export(p, at, &handle);
+
+	ok(result == INVALID_VALUE && count_said(p, "CULIMBO_POOL_IMPORT_MAX") == 1,
+	   "18 there is no handle of a block beyond CULIMBO_POOL_IMPORT_MAX, and P says why (%d)", result);
+	at = async_alloc(q, BIG, OWN);
+	handle = export_block(q, at);
+	result = try_open(c, &handle, &import);
+	ok(result == NOT_SUPPORTED && count_said(c, "CULIMBO_POOL_IMPORT_MAX") == 1, "18 nor does C open one (%d)", result);
+	leave(c);
+	leave(q);
+	leave(p);
+	if (!on_real_driver()) /* two blocks of 4 GiB need a device of their own */
+		large_by_default();
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}

@@ -320,18 +320,21 @@ void async_fork(void)
 }
 
 /* What P keeps of a destroyed pool for who opens its blocks keeps the pool's memory, and a child has a copy. */
-void async_fork_stays(void)
+static void child_stays(bool by_clone)
 {
 	struct actor *p = ENTER("P", .env = SOON), *c = ENTER("C"), *o = ENTER("O", .bare = true);
 	uint64_t pool = ASK(p, a_new_pool, 0, 0)->v[0], at = alloc_from(p, pool, BIG, OWN), before, import;
 	struct handle handle = export_block(p, at);
+	const char *how = by_clone ? "clone()" : "fork()";
 	double took;
 
 	ASK(p, pool_destroy, pool);
-	ASK(p, fork_stays, 0);
-	import = open_block(c, &handle);
-	ok(reads(c, import, BIG, OWN, NULL), "18 P destroys its pool and forks: C opens the block");
-	close_block(c, import);
+	ASK(p, fork_stays, 0, by_clone);
+	for (int i = 0; i < 2; i++) {
+		import = open_block(c, &handle);
+		ok(reads(c, import, BIG, OWN, NULL), "18 P destroys its pool and has a child by %s: C opens the block", how);
+		close_block(c, import);
+	}
 	before = free_memory(o);
 	async_free(p, at);
 	if (on_real_driver())
@@ -344,6 +347,12 @@ void async_fork_stays(void)
 	leave(p);
 	leave(o);
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
+void async_fork_stays(void)
+{
+	child_stays(false);
+	child_stays(true);
 }
 
 /* A pool of the program, without a handle type and with one. */
@@ -522,27 +531,6 @@ void async_visible(void)
 	ok(!result && reads(c, import, SMALL, OWN, NULL), "18 all,visible: C opens its handle (%d)", result);
 	close_block(c, import);
 	async_curtain(p, c);
-}
-
-/* A block that importers of the driver would crash on is refused. */
-void async_large(void)
-{
-	struct actor *p = ENTER("P", .env = ALL " CULIMBO_POOL_IMPORT_MAX=1MiB"), *q = ENTER("Q", .env = ALL);
-	struct actor *c = ENTER("C", .env = "CULIMBO_POOL_IMPORT_MAX=1MiB");
-	uint64_t at = async_alloc(p, BIG, OWN), import;
-	struct handle handle;
-	int result = try_export(p, at, &handle);
-
-	ok(result == INVALID_VALUE && count_said(p, "CULIMBO_POOL_IMPORT_MAX") == 1,
-	   "18 there is no handle of a block beyond CULIMBO_POOL_IMPORT_MAX, and P says why (%d)", result);
-	at = async_alloc(q, BIG, OWN);
-	handle = export_block(q, at);
-	result = try_open(c, &handle, &import);
-	ok(result == NOT_SUPPORTED && count_said(c, "CULIMBO_POOL_IMPORT_MAX") == 1, "18 nor does C open one (%d)", result);
-	leave(c);
-	leave(q);
-	leave(p);
-	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* Opens meet frees, in several threads on both sides: what is opened has its own bytes, to the end. */

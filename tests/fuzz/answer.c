@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fuzz target: opens virtual handles, 64 bytes that any process may send, of an exporter whose answers are made
- * up, through cl_memory_import().  The exporter is a child, with a file and a socket, that says what the input
- * tells it to.  The driver is a few lines.
+ * up, through cl_memory_import().  The exporter (exporter.h) says what the input tells it to.  The driver is a few lines.
  *
  * The input is a list of steps: open a handle (made of a right one and of bytes from the input), with right
  * answers or up to three that are made of right ones and of bytes from the input, after which the exporter hangs
@@ -11,46 +10,27 @@
  * Promised: no crash and no hang.  The driver maps only into addresses that it has reserved for us, and nothing
  * twice.  An open ends with one of a few errors.  After the last close nothing is reserved, mapped, imported or
  * held, no descriptor is left, and a right open works.
- *
- * The clock is advanced wherever the library would pause.
  */
-#include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdbool.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "shim/base/clock.h"
 #include "shim/base/log.h"
-#include "shim/descriptors/protocol.h"
-#include "shim/descriptors/socket.h"
 #include "shim/importer/mirror.h"
 #include "shim/self/self.h"
 #include "shim/shim.h"
 #include "shim/shm/record.h"
 #include "shim/shm/virtual_handle.h"
 #include "tests/fuzz/context.h"
+#include "tests/fuzz/exporter.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { RECORDS = 8, STEPS = 32, SCRIPTED = 3, FDS = CL_SERVE_BATCH + 6, HIGHEST = 1024, MOST = 4096 };
+enum { STEPS = 32, MOST = 4096 };
 #define PAGE (UINT64_C(2) << 20)
 #define PAGES 16u /* of a reservation */
 #define AT UINT64_C(0x100000000000)
 
 static const uint8_t page_of[RECORDS] = { 0, 1, 2, 8, 3, 4, 6, 15 }; /* four of each reservation */
-
-static struct cl_region other; /* the exporter's */
-
-int nanosleep(const struct timespec *pause, struct timespec *left)
-{
-	(void)pause, (void)left;
-	atomic_fetch_add(&cl_clock_ahead, 250000000);
-	return 0;
-}
 
 /* ------------------------------------------------------------------- the driver */
 static struct range {
@@ -187,18 +167,6 @@ static CUresult exchange(CUstreamCaptureMode *mode)
 }
 
 /* ------------------------------------------------------------------ the exporter */
-struct said {
-	uint32_t size, fds;
-	struct cl_answer answer;
-};
-/* Written by the importer before it opens. */
-static struct script {
-	bool right; /* all answers are right; else those below, and then it hangs up */
-	uint32_t n;
-	_Atomic uint32_t next;
-	struct said said[SCRIPTED];
-} *script;
-
 static struct cl_virtual_handle handle_of(uint32_t record)
 {
 	return (struct cl_virtual_handle){ .offset = page_of[record] * PAGE, .reservation = 1 + record / 4,
@@ -220,105 +188,16 @@ static void say_right(struct said *said, uint32_t record, uint32_t first, uint64
 	said->fds = said->answer.count;
 }
 
-static void send_said(int to, const struct said *said)
+static void publish(struct cl_region *r, uint32_t record)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(FDS * sizeof(int))] = { 0 };
-	struct iovec bytes = { (void *)(uintptr_t)&said->answer, said->size };
-	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1 };
-	struct cmsghdr *header;
-	int fd[FDS];
+	struct cl_virtual_handle handle = handle_of(record);
+	struct cl_export what = { .kind = CL_VIRTUAL, .base = 0x600000000000 + record * PAGE, .size = PAGE,
+				  .handle = (const uint8_t *)&handle, .now = 1 };
 
-	for (uint32_t i = 0; i < said->fds; i++)
-		PROMISE((fd[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0);
-	if (said->fds) {
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(said->fds * sizeof(int));
-		header = CMSG_FIRSTHDR(&message);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(said->fds * sizeof(int));
-		memcpy(CMSG_DATA(header), fd, said->fds * sizeof(int));
-	}
-	sendmsg(to, &message, MSG_NOSIGNAL);
-	for (uint32_t i = 0; i < said->fds; i++)
-		close(fd[i]);
-}
-
-static void serve(int peer)
-{
-	struct cl_request request;
-	struct said said; /* a copy: the importer writes its next script as soon as it has the answer */
-
-	while (recv(peer, &request, sizeof request, 0) == sizeof request) {
-		uint32_t next = script->right ? 0 : atomic_fetch_add(&script->next, 1);
-
-		if (script->right) {
-			say_right(&said, request.record % RECORDS, request.first, request.from);
-			send_said(peer, &said);
-		} else if (next < script->n) {
-			said = script->said[next];
-			send_said(peer, &said);
-		} else {
-			break;
-		}
-	}
-	close(peer);
-}
-
-static void be_exporter(int folder, int tell)
-{
-	struct cl_identity self;
-	struct sockaddr_un at;
-	struct cl_region r;
-	int dirfd, listens;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	cl_identity_self(&self);
-	PROMISE(cl_region_create(&r, folder, &self) == 0);
-	for (uint32_t i = 0; i < RECORDS; i++) {
-		struct cl_virtual_handle handle = handle_of(i);
-		struct cl_export what = { .kind = CL_VIRTUAL, .base = 0x600000000000 + i * PAGE, .size = PAGE,
-					  .handle = (const uint8_t *)&handle, .now = 1 };
-
-		cl_record_publish(&r, i, &what);
-	}
-	listens = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	PROMISE(listens >= 0 && cl_serve_address(&at, r.file_id, &dirfd) == 0);
-	PROMISE(bind(listens, (struct sockaddr *)&at, sizeof at) == 0 && listen(listens, 8) == 0);
-	PROMISE(write(tell, &r.file_id, sizeof r.file_id) == sizeof r.file_id);
-	for (;;) {
-		int peer = accept4(listens, NULL, NULL, SOCK_CLOEXEC);
-
-		if (peer >= 0)
-			serve(peer);
-	}
-}
-
-static void make_other(int folder)
-{
-	int ends[2];
-	pid_t child;
-
-	PROMISE(pipe2(ends, O_CLOEXEC) == 0);
-	child = fork();
-	PROMISE(child >= 0);
-	if (!child)
-		be_exporter(folder, ends[1]);
-	close(ends[1]);
-	PROMISE(read(ends[0], &other.file_id, sizeof other.file_id) == sizeof other.file_id);
-	close(ends[0]);
+	cl_record_publish(r, record, &what);
 }
 
 /* ------------------------------------------------------------------- the opens */
-static unsigned int holds_in_other(void)
-{
-	unsigned int n = 0;
-
-	for (uint32_t i = 0; i < RECORDS; i++)
-		n += cl_record_holders(&other, i, NULL, 0);
-	return n;
-}
-
 static CUipcMemHandle right_handle(uint32_t record)
 {
 	struct cl_virtual_handle handle = handle_of(record);
@@ -369,9 +248,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	cl_driver.cuDevicePrimaryCtxGetState = primary;
 	cl_driver.cuMemGetAddressRange_v2 = range;
 	cl_identity_self(&cl_self.identity);
-	script = mmap(NULL, sizeof *script, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	folder = open(fuzz_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	PROMISE(script != MAP_FAILED && folder >= 0);
+	PROMISE(folder >= 0);
 	make_other(folder);
 	PROMISE(cl_region_open(&other, folder, other.file_id, NULL) == 0);
 	close(folder);
@@ -407,45 +285,10 @@ static CUipcMemHandle handle_from(struct input *in, uint64_t how)
 	return handle;
 }
 
-static void script_from(struct input *in, uint32_t record)
-{
-	script->n = (uint32_t)eat(in, 1) % (SCRIPTED + 1);
-	script->right = !script->n;
-	atomic_store(&script->next, 0);
-	for (uint32_t i = 0; i < script->n; i++) {
-		struct said *said = &script->said[i];
-		uint64_t other_size, other_fds;
-
-		say_right(said, record, 0, 0);
-		for (uint64_t changes = eat(in, 1) % 8; changes; changes--) {
-			uint64_t at = eat(in, 2) % sizeof said->answer;
-
-			((uint8_t *)&said->answer)[at] = (uint8_t)eat(in, 1);
-		}
-		other_fds = eat(in, 1);
-		other_size = eat(in, 1);
-		if (other_fds)
-			said->fds = (uint32_t)other_fds % FDS;
-		if (other_size)
-			said->size = (uint32_t)(other_size * 8 % sizeof said->answer);
-	}
-}
-
 static bool is_an_error_of_ours(CUresult result)
 {
 	return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_OPERATING_SYSTEM ||
 	       result == CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-/* New numbers would grow. */
-static bool has_left_some(void)
-{
-	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	bool many = fd > HIGHEST / 2;
-
-	PROMISE(fd >= 0);
-	close(fd);
-	return many;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

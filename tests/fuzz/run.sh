@@ -3,7 +3,7 @@
 #
 # Fuzzes the code that reads bytes of other processes: exporter files (region), handles
 # (handle), export data of pools (pool), requests for descriptors (request) and answers to
-# them, with virtual handles (answer), the environment (options).
+# them, with virtual handles (answer) and with those of pools (pool_answer), the environment (options).
 # Prints TAP.
 #
 # First it replays every seed with the project's own compiler.  Then libFuzzer, with
@@ -18,7 +18,7 @@ set -u
 src=${top_srcdir:?} build=${top_builddir:?}
 cuda=$(sed -n 's/^CUDA_CPPFLAGS = //p' "$build/Makefile")
 seconds=${FUZZ_SECONDS:-120}
-targets="region handle pool request answer options"
+targets="region handle pool request answer pool_answer options"
 FUZZ_CC=${FUZZ_CC:-clang}
 
 work=$(mktemp -d "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")/culimbo-fuzz.XXXXXX") || exit 99
@@ -66,7 +66,7 @@ command -v "$FUZZ_CC" > /dev/null || why="there is no $FUZZ_CC"
 	why="$FUZZ_CC has no libFuzzer here (Debian: libclang-rt-14-dev)"
 [ -n "$why" ] || "$work/probe" -runs=1 > "$work/log" 2>&1 || why="what $FUZZ_CC makes with libFuzzer does not run here"
 
-each=$((seconds / 6))
+each=$((seconds / 7))
 [ "$each" -gt 0 ] || each=1
 for target in $targets; do
 	if [ -n "$why" ]; then

@@ -175,6 +175,15 @@ IN_A_CHILD(an_old_driver_is_asked_for_what_the_program_wants)
 	}
 	CHECK_EQUAL(logged("older than 535"), 1);
 }
+IN_A_CHILD(without_the_option_no_driver_is_asked_for_more)
+{
+	start();
+	cl_driver.cuDriverGetVersion = old_version;
+	cl_options.share.number = CL_SHARE_CUDA;
+	CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE }, CUDA_SUCCESS), 1);
+	CHECK_EQUAL(drv.types[0], 0);
+	CHECK_EQUAL(logged("older than 535"), 0);
+}
 
 /* Two allocations of three pieces, which leave a hole between them. */
 static void map_two(void)
@@ -340,6 +349,38 @@ IN_A_CHILD(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew)
 	CHECK_EQUAL(moving.n, BATCH);
 }
 
+/* ------------------------------------------------------------------ no memory */
+static _Atomic bool callocs_fail;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return atomic_load(&callocs_fail) ? NULL : __real_calloc(n, size);
+}
+
+IN_A_CHILD(an_own_open_without_memory_is_no_stale_handle)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p = 0;
+
+	start();
+	map_two();
+	CHECK_EQUAL(cl_memory_export(&handle, AT + SIZE), CUDA_SUCCESS);
+	atomic_store(&callocs_fail, true);
+	CHECK_EQUAL(cl_memory_import(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, fake_open),
+		    CUDA_ERROR_OUT_OF_MEMORY);
+	atomic_store(&callocs_fail, false);
+	CHECK_EQUAL(p, 0);
+	CHECK_EQUAL(logged("cannot be opened by its handle: Cannot allocate memory"), 1);
+	CHECK_EQUAL(logged("stale"), 0);
+	/* it is good all the same */
+	CHECK_EQUAL(cl_memory_import(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, fake_open), CUDA_SUCCESS);
+	CHECK_EQUAL(p, AT + SIZE);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	cl_service_end(SOON);
+}
+
 IN_A_CHILD(without_the_service_there_is_no_handle)
 {
 	CUipcMemHandle handle;
@@ -356,11 +397,13 @@ int main(void)
 		cmocka_unit_test(a_descriptor_is_asked_for_where_another_process_could_map_the_memory),
 		cmocka_unit_test(where_the_driver_refuses_that_the_program_gets_what_it_asked_for),
 		cmocka_unit_test(an_old_driver_is_asked_for_what_the_program_wants),
+		cmocka_unit_test(without_the_option_no_driver_is_asked_for_more),
 		cmocka_unit_test(a_handle_names_the_allocation_or_the_reservation),
 		cmocka_unit_test(an_unmap_ends_the_handle_before_the_driver_is_called),
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_end),
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_beginning),
 		cmocka_unit_test(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew),
+		cmocka_unit_test(an_own_open_without_memory_is_no_stale_handle),
 		cmocka_unit_test(without_the_service_there_is_no_handle),
 	};
 
