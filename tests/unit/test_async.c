@@ -6,9 +6,6 @@
  */
 #include "tests/unit/limbo.h"
 
-#include <sys/resource.h>
-
-#include "shim/descriptors/park.h"
 #include "shim/exporter/async.h"
 #include "shim/virtual.h"
 #include "shim/pool_handles.h"
@@ -348,38 +345,6 @@ IN_A_CHILD(threads_that_read_and_set_it_see_no_other_while_it_is_raised)
 	}
 }
 
-/* ------------------------------------- the descriptor of a destroyed pool waits */
-static void park_one(bool itself)
-{
-	unsigned int before = count_entries("/proc/self/fd");
-	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), copy;
-	struct rlimit limit, none;
-	struct cl_parked parked;
-
-	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
-	none = limit;
-	none.rlim_cur = 1;
-	if (itself) /* there is no number for a socket */
-		CHECK(!setrlimit(RLIMIT_NOFILE, &none));
-	parked = cl_park(fd);
-	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
-	CHECK_EQUAL(parked.itself, itself);
-	CHECK_EQUAL(count_entries("/proc/self/fd"), before + 1);
-	for (int i = 0; i < 2; i++) {
-		copy = cl_parked_copy(&parked);
-		CHECK(copy >= 0 && fcntl(copy, F_GETFD) == FD_CLOEXEC);
-		close(copy);
-	}
-	cl_parked_end(&parked);
-	CHECK_EQUAL(cl_parked_copy(&parked), -EIO);
-	CHECK_EQUAL(count_entries("/proc/self/fd"), before);
-}
-IN_A_CHILD(a_parked_descriptor_waits_in_a_socket_or_where_there_is_none_itself)
-{
-	park_one(false);
-	park_one(true);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -392,7 +357,6 @@ int main(void)
 		cmocka_unit_test(what_is_set_while_another_thread_exports_is_kept),
 		cmocka_unit_test(the_driver_has_it_again_where_the_export_fails),
 		cmocka_unit_test(threads_that_read_and_set_it_see_no_other_while_it_is_raised),
-		cmocka_unit_test(a_parked_descriptor_waits_in_a_socket_or_where_there_is_none_itself),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
