@@ -20,10 +20,11 @@ static struct cl_list *list_of(struct cl_own_pools *pools, uint8_t phase)
 
 static void drop_kept(struct cl_own_pools *pools, struct cl_own_pool *pool)
 {
-	if (!pool->kept.fd.ino)
+	if (!pool->kept.ino)
 		return;
 	cl_list_remove(&pools->keeping, &pool->keeps);
-	cl_parked_end(&pool->kept);
+	cl_own_fd_close(&pool->kept);
+	pool->kept = (struct cl_own_fd){ .fd = -1 };
 }
 
 /* Moves @pool to @phase, and frees it if nothing leads to it any more. */
@@ -140,8 +141,8 @@ bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd)
 		return false;
 	drop_kept(pools, pool);
 	if (fd >= 0)
-		pool->kept = cl_park(fd);
-	if (pool->kept.fd.ino)
+		pool->kept = cl_own_fd_keep(fd);
+	if (pool->kept.ino)
 		cl_list_add(&pools->keeping, &pool->keeps);
 	return true;
 }
@@ -152,7 +153,7 @@ void cl_own_pools_forget(struct cl_own_pools *pools)
 
 	/* bounded: a child without fork handlers may have got the list half changed */
 	for (uint64_t n = pools->keeping.n; pool && n; n--) {
-		cl_parked_forget(&pool->kept);
+		cl_own_fd_close(&pool->kept);
 		pool = CL_LIST_NEXT(pool, struct cl_own_pool, keeps);
 	}
 }

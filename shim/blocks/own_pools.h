@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "shim/base/list.h"
-#include "shim/descriptors/park.h"
+#include "shim/descriptors/socket.h"
 
 struct cl_own_pool {
 	struct cl_node node; /* on the list of its phase */
@@ -35,7 +35,7 @@ struct cl_own_pool {
 	uint8_t phase;	     /* enum cl_own_pool_phase */
 	bool imported;	     /* another process has imported a block of it that the limbo has looked at */
 	uint64_t number;     /* which handles of its blocks have (exporter/async.h); 0: none yet */
-	struct cl_parked kept; /* a descriptor of it, once the program has destroyed it; .fd.ino 0: none */
+	struct cl_own_fd kept; /* a descriptor of it, once the program has destroyed it; .ino 0: none */
 	struct cl_node keeps;  /* on the list of those that keep one */
 };
 enum cl_own_pool_phase {
@@ -94,7 +94,7 @@ bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
  */
 bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd);
 
-/* In a forked child: closes what it has of the kept descriptors.  The memory of the structs stays. */
+/* In a forked child: closes what is kept, which would keep the pools' memory.  The memory of the structs stays. */
 void cl_own_pools_forget(struct cl_own_pools *pools);
 
 /* Takes a DUE pool and returns its handle, or 0 if there is none.  The caller has the driver destroy it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles of blocks of pools: see pool_handle.h. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,10 +43,13 @@ static int pool_pieces(struct cl_exporter *ex, const struct cl_request *request,
 	    cl_life_generation(cl_record_life(ex->blocks.region, request->record)) == request->generation) {
 		size = block->size;
 		number = block->pool->number;
-		if (!block->pool->kept.fd.ino)
+		if (!block->pool->kept.ino)
 			pool = block->pool->handle;
-		else
-			fd = cl_parked_copy(&block->pool->kept);
+		else if (cl_own_fd_is_ours(&block->pool->kept))
+			fd = fcntl(block->pool->kept.fd, F_DUPFD_CLOEXEC, 0);
+		/* -1: fcntl() has failed; -ESTALE: the program has closed our descriptor */
+		if (fd < 0)
+			fd = fd == -1 ? -errno : -EIO;
 	}
 	cl_unlock(&cl_exports_lock);
 	if (pool)
