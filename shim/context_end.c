@@ -5,6 +5,7 @@
  */
 #include "shim/context_end.h"
 #include "shim/base/log.h"
+#include "shim/driver/elsewhere.h"
 #include "shim/driver/gate.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/mirror.h"

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of the driver where the current context has ended: see elsewhere.h. */
+#include "shim/base/thread.h"
+#include "shim/driver/context.h"
+#include "shim/driver/elsewhere.h"
+
+struct elsewhere {
+	void (*call)(void *);
+	void *arg;
+};
+
+static void *elsewhere_main(void *of)
+{
+	const struct elsewhere *elsewhere = of;
+
+	pthread_setname_np(pthread_self(), "culimbo");
+	elsewhere->call(elsewhere->arg);
+	return NULL;
+}
+
+int cl_without_ended_context(void (*call)(void *), void *arg)
+{
+	struct elsewhere elsewhere = { call, arg };
+	pthread_t thread;
+	int err;
+
+	if (cl_context_pool_free_refusal() == CUDA_SUCCESS) {
+		call(arg);
+		return 0;
+	}
+	err = cl_thread_start(&thread, elsewhere_main, &elsewhere);
+	if (!err)
+		pthread_join(thread, NULL);
+	return err;
+}
