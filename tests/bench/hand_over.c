@@ -9,7 +9,7 @@
  * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Of stream-ordered
  * memory there are three kinds: of the device's default pool ("async"), of a pool of the program's own that nobody
  * can export ("async-own"), and of one that can be exported ("async-exportable").  Under culimbo's option the default
- * pool is an exportable one.
+ * pool is an exportable one.  "virtual-exportable" asks for a descriptor, as "virtual" does under the option.
  *
  * N allocations of 2 MiB lie side by side in one reservation.  In each round the exporter makes new
  * ones, the importer asks, and its time counts from there until all can be used.  Then it reads one
@@ -298,10 +298,11 @@ static void play_importer(int socket)
 /* ------------------------------------------------------------- who shares nothing */
 static CUdeviceptr room; /* a reservation of PIECE bytes */
 
-static void pair_virtual(void)
+static void pair_virtual_of(unsigned int types)
 {
 	CUmemAllocationProp properties = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					   .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+					   .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+					   .requestedHandleTypes = (CUmemAllocationHandleType)types };
 	CUmemGenericAllocationHandle memory;
 
 	CUDA(cu.cuMemCreate(&memory, PIECE, &properties, 0));
@@ -309,6 +310,16 @@ static void pair_virtual(void)
 	let_in(room, PIECE);
 	CUDA(cu.cuMemUnmap(room, PIECE));
 	CUDA(cu.cuMemRelease(memory));
+}
+
+static void pair_virtual(void)
+{
+	pair_virtual_of(CU_MEM_HANDLE_TYPE_NONE);
+}
+
+static void pair_virtual_exportable(void)
+{
+	pair_virtual_of(POSIX_FD);
 }
 
 static void pair(void)
@@ -351,6 +362,7 @@ static void play_alone(void)
 		int pool;
 		unsigned int times; /* in a batch */
 	} ops[] = { { "virtual", pair_virtual, DEFAULT, 4 },
+		    { "virtual-exportable", pair_virtual_exportable, DEFAULT, 4 },
 		    { "plain", pair, DEFAULT, 200 },
 		    { "async", pair_async, DEFAULT, 400 },
 		    { "async-own", pair_async, OWN, 400 },

@@ -143,14 +143,16 @@ def main():
           "each of 1,000 to each of 100 by a handle, to the same in the program's own way")
     lines.append((statistics.median(again) <= 2000, f'a handle again: {statistics.median(again) / 1000:.2f} us, limit 2'))
     print('# allocation and free, a process that shares nothing: ns bare, ns with the option, each to bare')
-    for name in ('virtual', 'plain', 'async', 'async-own', 'async-exportable'):
+    for name in ('virtual', 'virtual-exportable', 'plain', 'async', 'async-own', 'async-exportable'):
         a, b = alone[name, False], alone[name, True]
         low, high = interval([y / x for x, y in zip(a, b)])
-        print(f'# {name:16} {statistics.median(a):9.1f} {statistics.median(b):9.1f} '
+        print(f'# {name:18} {statistics.median(a):9.1f} {statistics.median(b):9.1f} '
               f'{statistics.median(y / x for x, y in zip(a, b)):6.3f} ({low:.3f} to {high:.3f})')
-    price = [y / x for x, y in zip(alone['async', False], alone['async-exportable', False])]
-    low, high = interval(price)
-    print(f'# what the driver takes more for an exportable pool, bare: {statistics.median(price):.3f} ({low:.3f} to {high:.3f})')
+    for plain in ('virtual', 'async'):
+        price = [y / x for x, y in zip(alone[plain, False], alone[plain + '-exportable', False])]
+        low, high = interval(price)
+        print(f"# {plain + '-exportable'} to {plain}, bare: the driver's own price: "
+              f'{statistics.median(price):.3f} ({low:.3f} to {high:.3f})')
     for name, to, what in (('virtual', 'virtual', ''), ('plain', 'plain', ''),
                            ('async', 'async-exportable', ' to bare from an exportable pool')):
         judge([y / x for x, y in zip(alone[to, False], alone[name, True])], 1.01,

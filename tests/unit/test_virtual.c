@@ -268,6 +268,7 @@ IN_A_CHILD(for_a_handle_again_the_driver_is_asked_only_if_other_memory_may_be_th
 	CHECK_EQUAL(refusals_of(&again), 1);
 	drv.legacy = 0;
 	CHECK_EQUAL(refusals_of(&again), 0);
+	drv.handle = first;
 	/* it is unmapped and mapped anew: a first handle, with a generation of its own */
 	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_SUCCESS);
 	cl_virtual_mapped(AT + SIZE, SIZE, 0, 101);
