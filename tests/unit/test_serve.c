@@ -238,31 +238,6 @@ IN_A_CHILD(an_end_within_a_need_waits_for_itself_no_longer_than_it_may)
 	CHECK_EQUAL(have(its, need), -ESHUTDOWN);
 }
 
-/* Returns whether the last look counts @after ns later, for @record. */
-static bool was_up(uint64_t after, uint32_t record)
-{
-	return cl_server_was_up(&server, record, server.looked + after);
-}
-static void look_and_ask(struct exporter *mine)
-{
-	CHECK(!cl_server_was_up(&server, 0, cl_now()));
-	CHECK_EQUAL(cl_server_need(&server, 5), 0);
-	CHECK(was_up(0, 5) && was_up(cl_serve_look - 1, 0));
-	CHECK(!was_up(cl_serve_look, 0) && !was_up((uint64_t)-1, 0));
-	CHECK(!was_up(0, 6)); /* for that record the service does not answer yet */
-	CHECK(cl_serve_look <= 10 * MS);
-	mine->result = cl_server_end(&server, SOON * MS);
-	CHECK(!cl_server_was_up(&server, 0, cl_now()) && !was_up(0, 0));
-	cl_server_forget(&server);
-	CHECK(!was_up(0, 0));
-}
-IN_A_CHILD(a_look_counts_for_a_moment_and_for_the_records_that_it_was_for)
-{
-	struct exporter *its = start_exporter(0);
-
-	CHECK_EQUAL(have(its, look_and_ask), true);
-}
-
 static void need_under_a_umask(struct exporter *mine)
 {
 	umask(0777);
@@ -596,7 +571,6 @@ int main(void)
 		TEST(a_child_that_keeps_the_socket_keeps_nobody_waiting),
 		TEST(an_exec_ends_the_service_and_gc_removes_its_socket),
 		TEST(gc_removes_a_dead_exporters_socket_and_no_other),
-		TEST(a_look_counts_for_a_moment_and_for_the_records_that_it_was_for),
 		TEST(after_all_descriptors_were_closed_the_next_need_begins_anew),
 		TEST(a_thread_whose_descriptors_are_closed_is_woken),
 		TEST(a_stopped_exporter_is_waited_for_until_the_deadline),
