@@ -4,6 +4,7 @@
  * fences and blocks.  See context_end.h.
  */
 #include "shim/context_end.h"
+#include "shim/base/log.h"
 #include "shim/driver/gate.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/mirror.h"
@@ -46,6 +47,28 @@ static void forget_mappings(struct cl_context *context)
 		cl_lock(&cl_imports_lock);
 	}
 	cl_unlock(&cl_imports_lock);
+}
+
+static void lose_pool_opens(void *context)
+{
+	cl_pool_opens_lost(&cl_exporter, context);
+}
+
+/* Closes the blocks of pools that were opened by handles in @context. */
+static void forget_pool_opens(struct cl_context *context)
+{
+	bool any;
+	int err = 0;
+
+	cl_lock(&cl_imports_lock);
+	any = context->pool_opens.first != NULL;
+	cl_unlock(&cl_imports_lock);
+	if (any)
+		err = cl_without_ended_context(lose_pool_opens, context);
+	if (err)
+		cl_log(CL_LOG_WARN,
+		       "cannot start a thread (error %d) to close memory whose context has ended: its exporters get that "
+		       "memory back when this process ends", err);
 }
 
 static void forget_blocks_locked(struct cl_exporter *ex, struct cl_context *context)
@@ -94,7 +117,7 @@ void cl_context_end_done(const struct cl_context_end *end, bool gone)
 	cl_context_open(end, gone, &dead);
 	CL_LIST_EACH (context, &dead, struct cl_context, node) {
 		forget_mappings(context);
-		cl_pool_opens_lost(&cl_exporter, context);
+		forget_pool_opens(context);
 	}
 	cl_lock(&cl_exports_lock);
 	waited = cl_limbo_unblock_locked(&cl_exporter);

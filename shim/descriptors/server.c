@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "shim/base/clock.h"
-#include "shim/base/old_libc.h"
+#include "shim/base/thread.h"
 #include "shim/self/self.h"
 #include "shim/descriptors/server.h"
 #include "shim/descriptors/socket.h"
@@ -410,19 +410,6 @@ static void remove_name(const struct cl_session *session)
 		close(dirfd);
 }
 
-static int start_thread(struct cl_session *session)
-{
-	sigset_t all, before;
-	int err;
-
-	/* the program's signals are for its own threads */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&session->thread, NULL, server_main, session);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -err;
-}
-
 static int begin_locked(struct cl_server *server)
 {
 	struct cl_session *session = calloc(1, sizeof *session);
@@ -436,7 +423,7 @@ static int begin_locked(struct cl_server *server)
 	cl_self_spare_restore();
 	err = open_socket(session);
 	if (!err) {
-		err = start_thread(session);
+		err = -cl_thread_start(&session->thread, server_main, session);
 		if (!err) {
 			server->session = session;
 			return 0;

@@ -5,6 +5,7 @@
 #endif
 #include <stdlib.h>
 
+#include "shim/base/thread.h"
 #include "shim/driver/gate.h"
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
@@ -35,6 +36,36 @@ void cl_stay_end(struct cl_stay *stay)
 		cl_driver.cuCtxPopCurrent_v2(&popped);
 	if (stay->exchanged)
 		cl_driver.cuThreadExchangeStreamCaptureMode(&stay->mode);
+}
+
+struct elsewhere {
+	void (*call)(void *);
+	void *arg;
+};
+
+static void *elsewhere_main(void *of)
+{
+	const struct elsewhere *elsewhere = of;
+
+	pthread_setname_np(pthread_self(), "culimbo");
+	elsewhere->call(elsewhere->arg);
+	return NULL;
+}
+
+int cl_without_ended_context(void (*call)(void *), void *arg)
+{
+	struct elsewhere elsewhere = { call, arg };
+	pthread_t thread;
+	int err;
+
+	if (cl_context_pool_free_refusal() == CUDA_SUCCESS) {
+		call(arg);
+		return 0;
+	}
+	err = cl_thread_start(&thread, elsewhere_main, &elsewhere);
+	if (!err)
+		pthread_join(thread, NULL);
+	return err;
 }
 
 static void check_locked(const struct cl_context *context)

@@ -30,6 +30,14 @@ struct cl_stay {
 CUresult cl_stay_begin(struct cl_stay *stay, CUcontext ctx, enum cl_stay_as as);
 void cl_stay_end(struct cl_stay *stay);
 
+/*
+ * Calls @call with @arg, with no current context.  For calls that need none, but that the driver refuses with
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED while the current context is one that has ended (measured for cuMemFree() of a pool's
+ * block).  If so, @call runs in a thread of its own: an ended context could not be made current again afterwards.
+ * Returns 0; or the errno value of pthread_create(), and @call was not called.  No lock of ours may be held.
+ */
+int cl_without_ended_context(void (*call)(void *), void *arg);
+
 struct cl_visit {
 	struct cl_visit *outer; /* the visit of this thread that this one is nested in, or NULL */
 	struct cl_context *context;

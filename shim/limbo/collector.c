@@ -22,7 +22,7 @@
 #include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"
 #include "shim/base/log.h"
-#include "shim/base/old_libc.h"
+#include "shim/base/thread.h"
 #include "shim/self/self.h"
 #include "shim/diag/trace.h"
 
@@ -291,17 +291,12 @@ static void start_locked(struct cl_exporter *ex, bool said)
 {
 	/* of the process, not of @ex; stays true in a forked child, as the handler does */
 	static atomic_bool registered;
-	sigset_t all, before;
 	int err;
 
 	/* This handler runs before those of the driver, which registered earlier and tear it down. */
 	if (!atomic_exchange(&registered, true) && atexit(stop_at_exit) != 0)
 		atomic_store(&registered, false);
-	/* the program's signals are for its own threads */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&ex->collector.thread, NULL, collector_main, ex);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	err = cl_thread_start(&ex->collector.thread, collector_main, ex);
 	if (err) {
 		cl_backoff_failed(&ex->collector.backoff, cl_now());
 		/* relaxed: a thread that sees an older value only tries once more */

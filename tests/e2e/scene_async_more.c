@@ -334,8 +334,12 @@ void async_fork_stays(void)
 	close_block(c, import);
 	before = free_memory(o);
 	async_free(p, at);
-	ok(free_within(o, before + BIG, SOON_MS, &took), "18 P frees it: the device has the memory again, while P's child lives");
+	if (on_real_driver())
+		note("a child keeps what the driver has open for an exported pool, and so the pool's memory, also bare (measured)");
+	else
+		ok(free_within(o, before + BIG, SOON_MS, &took), "18 P frees it: the device has the memory again, while P's child lives");
 	ASK(p, fork_stays, 1);
+	ok(free_within(o, before + BIG, SOON_MS, &took), "18 P frees it, and its child has ended: the device has the memory again");
 	leave(c);
 	leave(p);
 	leave(o);

@@ -101,9 +101,10 @@ out:
 	return result;
 }
 
-/* This needs no current context: the block has its own. */
+/* This needs no current context, because the block has its own; but it is refused in one that has ended (measured). */
 SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 {
+	const struct sim_context *current = sim_context_current();
 	CUresult result = sim_ready();
 	struct sim_context *owner = NULL;
 	struct sim_block block;
@@ -113,6 +114,8 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	pthread_mutex_lock(&sim.lock);
 	/* an error of a capture comes before an error of the memory (measured) */
 	result = sim_capture_forbids();
+	if (!result && current && !current->alive)
+		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (result)
 		goto out;
 	/* a doomed block counts as freed, even if its stream has not reached the free */
