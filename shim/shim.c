@@ -67,21 +67,27 @@ static __attribute__((noinline)) CUresult export_refused_before(CUipcMemHandle *
 	return CUDA_SUCCESS;
 }
 
-/* Virtual memory, and memory of pools: the driver is asked first, and refuses it. */
+/*
+ * Virtual memory, and memory of pools.  For a first handle of it the driver is asked first, and refuses it.  For one
+ * more handle two queries are enough.
+ */
 static __attribute__((noinline)) bool export_ours(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	struct cl_virtual_found found;
+	CUmemoryPool pool;
 
 	if (!shares || !handle || !cl_virtual_is_on())
 		return false;
 	if (cl_virtual_find(&cl_exporter, dptr, &found))
-		return cl_driver.cuIpcGetMemHandle(handle, dptr) == CUDA_ERROR_INVALID_VALUE &&
-		       cl_virtual_share(&cl_exporter, handle, dptr, &found);
+		return cl_virtual_share_again(handle, dptr, &found) ||
+		       (cl_driver.cuIpcGetMemHandle(handle, dptr) == CUDA_ERROR_INVALID_VALUE &&
+			cl_virtual_share(&cl_exporter, handle, dptr, &found));
 	/* memory of cuMemAlloc() is none of a pool, and has the driver's handle */
-	return cl_async_made && cl_pool_of_memory(dptr) &&
-	       cl_driver.cuIpcGetMemHandle(handle, dptr) == CUDA_ERROR_INVALID_VALUE &&
-	       cl_pool_share(&cl_exporter, handle, dptr);
+	pool = cl_async_made ? cl_pool_of_memory(dptr) : NULL;
+	return pool && (cl_pool_share_again(&cl_exporter, handle, dptr, pool) ||
+			(cl_driver.cuIpcGetMemHandle(handle, dptr) == CUDA_ERROR_INVALID_VALUE &&
+			 cl_pool_share(&cl_exporter, handle, dptr)));
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)

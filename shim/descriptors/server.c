@@ -20,6 +20,8 @@
 /* If there is no descriptor for a new peer, the thread accepts none for this long. */
 #define SHORT_PAUSE (10 * MILLISECOND)
 
+uint64_t cl_serve_look = MILLISECOND;
+
 struct client {
 	struct cl_own_fd socket;
 	uint64_t since; /* it came, or asked */
@@ -463,6 +465,7 @@ static void stop(struct cl_session *session)
 
 int cl_server_need(struct cl_server *server, uint32_t record)
 {
+	uint64_t now = cl_now();
 	int err = 0;
 
 	cl_lock(&server->lock);
@@ -478,6 +481,7 @@ int cl_server_need(struct cl_server *server, uint32_t record)
 		err = -ESHUTDOWN;
 	else if (!server->session)
 		err = begin_locked(server);
+	server->looked = err ? 0 : now;
 	cl_unlock(&server->lock);
 	return err;
 }
@@ -492,6 +496,7 @@ bool cl_server_end(struct cl_server *server, uint64_t wait)
 	if (server->session && server->session->pid != getpid())
 		return true;
 	server->ended = true;
+	server->looked = 0;
 	/* a signal handler may be ending the process in the very thread that holds the lock */
 	if (!cl_lock_until(&server->lock, &until))
 		return false;
@@ -522,6 +527,7 @@ void cl_server_forget(struct cl_server *server)
 	}
 	server->session = NULL;
 	server->ended = false;
+	server->looked = 0;
 	server->records = 0;
 	memset(&server->served, 0, sizeof server->served);
 	cl_lock_reset(&server->lock);

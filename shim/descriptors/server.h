@@ -40,6 +40,11 @@
 #define CL_SERVE_CLIENTS 128u
 #define CL_SERVE_IDLE 10000000000ull   /* ns */
 #define CL_SERVE_CROWDED 250000000ull /* ns */
+/*
+ * For this long (ns) a look at the listening descriptor and the socket's name counts, see cl_server_was_up(): 1 ms.
+ * Only tests change it: under single steps a call takes longer.
+ */
+extern uint64_t cl_serve_look;
 
 /*
  * The exporter's callback: makes descriptors of the pieces from @request->first on.  Writes up to
@@ -62,6 +67,7 @@ struct cl_server {
 	void *arg; /* for it */
 	struct cl_session *_Atomic session;
 	_Atomic bool ended;
+	_Atomic uint64_t looked; /* cl_now() before the last cl_server_need() that found all in order; 0: none did */
 	_Atomic uint32_t records; /* no record from this one on was ever served; other processes can write the header's count */
 	struct cl_served {
 		_Atomic uint64_t answers;   /* with pieces */
@@ -79,6 +85,19 @@ struct cl_server {
  * system calls if it is.  Returns 0, or -errno: -ESHUTDOWN after cl_server_end().
  */
 int cl_server_need(struct cl_server *server, uint32_t record);
+/*
+ * For a handle that leaves again, at @now: returns true if the service answered for @record less than 1 ms
+ * ago.  Makes no system call and takes no lock.  If false, the caller calls cl_server_need().  So if the program closes
+ * our descriptors, the handles that leave in the next millisecond may be as useless as those that left before.
+ */
+static inline bool cl_server_was_up(const struct cl_server *server, uint32_t record, uint64_t now)
+{
+	uint64_t looked = atomic_load_explicit(&server->looked, memory_order_relaxed);
+
+	/* if another thread has looked after @now, the difference is huge */
+	return looked && now - looked < cl_serve_look &&
+	       record < atomic_load_explicit(&server->records, memory_order_relaxed);
+}
 /*
  * Ends the service for good and removes the socket.  Waits up to @wait ns for the lock and the thread.
  * Returns false if the thread runs on, in the callback, or if the lock is not free: then the socket stays,

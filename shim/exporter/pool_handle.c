@@ -80,22 +80,24 @@ static bool is_too_large(size_t size)
 /*
  * Exports the block at @base once more, if a handle of it was made before and it is still the same.  Returns its
  * record, or CL_NO_RECORD.  The driver is not asked for the export data, which takes it 16 to 50 us (measured).
- * That is safe: the driver has just said that @size bytes are allocated at @base, and we see each free.
+ * That is safe: the driver has just said that @size bytes of @pool are allocated at @base, and we see each free.
  */
-static uint32_t share_again(struct cl_exporter *ex, CUdeviceptr base, size_t size, struct cl_pool_handle *handle)
+static uint32_t share_again(struct cl_exporter *ex, CUdeviceptr base, size_t size, CUmemoryPool pool, uint64_t now,
+			    struct cl_pool_handle *handle)
 {
 	struct cl_block *block;
 	uint32_t record = CL_NO_RECORD;
 
 	cl_lock(&cl_exports_lock);
 	block = cl_block_find(&ex->blocks, CL_POOL, base);
-	if (block && block->state == CL_BLOCK_LIVE && block->size == size && block->pool && block->pool->number) {
+	if (block && block->state == CL_BLOCK_LIVE && block->size == size && block->pool && block->pool->number &&
+	    block->pool->handle == (uint64_t)(uintptr_t)pool) {
 		record = block->record;
 		if (record != CL_NO_RECORD) {
 			handle->pool = block->pool->number;
 			handle->fingerprint = block->handle;
 			handle->stamp = cl_region_stamp(ex->blocks.region, record,
-							cl_record_export_again(ex->blocks.region, record, cl_now()));
+							cl_record_export_again(ex->blocks.region, record, now));
 			cl_count_locked(exports);
 			cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
 		}
@@ -144,6 +146,23 @@ static uint32_t share_first(struct cl_exporter *ex, CUdeviceptr base, struct cl_
 	return stamp.record;
 }
 
+bool cl_pool_share_again(struct cl_exporter *ex, CUipcMemHandle *to, CUdeviceptr dptr, CUmemoryPool pool)
+{
+	struct cl_pool_handle handle = { .pid = (uint32_t)cl_self.pid, .mark = CL_POOL_HANDLE_MARK };
+	uint64_t now = cl_now();
+	CUdeviceptr base;
+	uint32_t record;
+	size_t size;
+
+	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS)
+		return false;
+	record = share_again(ex, base, size, pool, now, &handle);
+	if (record == CL_NO_RECORD || !cl_service_need_again(record, CL_POOL, now))
+		return false;
+	memcpy(to, &handle, sizeof handle);
+	return true;
+}
+
 static bool share(struct cl_exporter *ex, CUipcMemHandle *to, CUdeviceptr dptr)
 {
 	struct cl_pool_handle handle = { .pid = (uint32_t)cl_self.pid, .mark = CL_POOL_HANDLE_MARK };
@@ -153,11 +172,9 @@ static bool share(struct cl_exporter *ex, CUipcMemHandle *to, CUdeviceptr dptr)
 
 	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS)
 		return false;
-	record = share_again(ex, base, size, &handle);
-	if (record == CL_NO_RECORD && !cl_async_is_shareable(cl_pool_of_memory(base)))
+	if (!cl_async_is_shareable(cl_pool_of_memory(base)) || is_too_large(size))
 		return false;
-	if (record == CL_NO_RECORD && !is_too_large(size))
-		record = share_first(ex, base, &handle);
+	record = share_first(ex, base, &handle);
 	if (record == CL_NO_RECORD || !cl_service_need(record, CL_POOL, pool_pieces))
 		return false;
 	memcpy(to, &handle, sizeof handle);

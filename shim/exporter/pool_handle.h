@@ -17,6 +17,12 @@
 struct cl_exporter;
 
 /*
+ * @dptr lies in memory of @pool.  Returns true, and our handle in *@handle, if a handle of that block was made before.
+ * The driver is only asked for the block's size.  It checks the context for that as cuIpcGetMemHandle() does
+ * (measured).
+ */
+bool cl_pool_share_again(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, CUmemoryPool pool);
+/*
  * The driver has refused to make a handle of @dptr.  Returns true, and our handle in *@handle, if @dptr lies in a
  * block of a pool that can be exported.  Returns false otherwise, also if the block is larger than
  * CULIMBO_POOL_IMPORT_MAX, or if there is no record or no descriptor service for it.

@@ -43,6 +43,11 @@ bool cl_service_need(uint32_t record, enum cl_kind kind, cl_service_pieces *piec
 	return !err;
 }
 
+bool cl_service_need_again(uint32_t record, enum cl_kind kind, uint64_t now)
+{
+	return cl_server_was_up(&server, record, now) || cl_service_need(record, kind, pieces_of[kind]);
+}
+
 void cl_service_end(uint64_t wait)
 {
 	cl_server_end(&server, wait);

@@ -23,6 +23,11 @@ typedef int cl_service_pieces(struct cl_exporter *ex, const struct cl_request *r
  * is ending.
  */
 bool cl_service_need(uint32_t record, enum cl_kind kind, cl_service_pieces *pieces);
+/*
+ * The same for one more handle of a record, for which cl_service_need() has returned true before.  @now is the time.
+ * As a rule it makes no system call: cl_server_was_up().
+ */
+bool cl_service_need_again(uint32_t record, enum cl_kind kind, uint64_t now);
 /* Ends the service for good, before the exporter's file is removed.  Waits up to @wait ns: see cl_server_end(). */
 void cl_service_end(uint64_t wait);
 void cl_service_forget(void); /* in a forked child */

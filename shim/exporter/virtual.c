@@ -288,7 +288,7 @@ static bool find_shared_locked(uint64_t dptr, struct cl_reserved **reserved, str
 
 /* Exports @range, and writes its handle to *@handle.  Returns its record, or CL_NO_RECORD if there is none. */
 static uint32_t share_locked(struct cl_exporter *ex, const struct cl_reserved *reserved, struct cl_range *range,
-			     uint64_t offset, uint32_t stack, struct cl_virtual_handle *handle)
+			     uint64_t offset, uint32_t stack, uint64_t now, struct cl_virtual_handle *handle)
 {
 	uint32_t generation, record;
 	bool again = range->block;
@@ -297,7 +297,7 @@ static uint32_t share_locked(struct cl_exporter *ex, const struct cl_reserved *r
 		return CL_NO_RECORD;
 	record = range->block->record;
 	if (again)
-		generation = cl_record_export_again(ex->blocks.region, record, cl_now());
+		generation = cl_record_export_again(ex->blocks.region, record, now);
 	else
 		generation = cl_life_generation(cl_record_life(ex->blocks.region, record));
 	*handle = handle_of(reserved, offset);
@@ -322,8 +322,12 @@ bool cl_virtual_find(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_virtual
 	known = find_shared_locked(dptr, &reserved, &range, &offset);
 	if (known) {
 		found->device = range->physical->device;
-		if (range->block)
-			found->record = share_locked(ex, reserved, range, offset, 0, &found->handle);
+		if (range->block) {
+			found->base = range->base;
+			found->size = range->size;
+			found->now = cl_now();
+			found->record = share_locked(ex, reserved, range, offset, 0, found->now, &found->handle);
+		}
 	} else {
 		known = reserved;
 	}
@@ -346,9 +350,25 @@ static __attribute__((noinline)) uint32_t share_first(struct cl_exporter *ex, CU
 	stack = cl_stack_write(false);
 	cl_lock(&cl_exports_lock);
 	if (find_shared_locked(dptr, &reserved, &range, &offset))
-		record = share_locked(ex, reserved, range, offset, stack, handle);
+		record = share_locked(ex, reserved, range, offset, stack, cl_now(), handle);
 	cl_unlock(&cl_exports_lock);
 	return record;
+}
+
+bool cl_virtual_share_again(CUipcMemHandle *handle, CUdeviceptr dptr, const struct cl_virtual_found *found)
+{
+	CUdeviceptr base;
+	size_t size;
+	int legacy = 0; /* an int has room for what a driver may write there */
+
+	if (found->record == CL_NO_RECORD || cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) != CUDA_SUCCESS ||
+	    base != found->base || size != found->size ||
+	    cl_driver.cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, dptr) !=
+		    CUDA_SUCCESS ||
+	    (legacy & 0xff) || !cl_service_need_again(found->record, CL_VIRTUAL, found->now))
+		return false;
+	memcpy(handle, &found->handle, sizeof found->handle);
+	return true;
 }
 
 bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_virtual_found *found)

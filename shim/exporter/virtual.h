@@ -60,6 +60,7 @@ CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_
 struct cl_virtual_found {
 	struct cl_virtual_handle handle; /* set if .record is */
 	uint32_t record;		 /* CL_NO_RECORD: the mapping was not shared before */
+	uint64_t base, size, now;	 /* of the mapping, and the time of this export; set if .record is */
 	int device;			 /* of the mapping; -1: nothing can be shared there */
 };
 /*
@@ -68,6 +69,13 @@ struct cl_virtual_found {
  * exports it again, so that an export that is repeated takes the lock once.
  */
 bool cl_virtual_find(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_virtual_found *found);
+/*
+ * Returns true, and a virtual handle in *@handle, if @found has one and the driver need not be asked whether it makes
+ * a handle of @dptr itself.  That takes the driver longer than the two queries here.  The first of them has it check
+ * the context as cuIpcGetMemHandle() does (measured), and both find memory that was mapped or allocated there past
+ * our hooks.
+ */
+bool cl_virtual_share_again(CUipcMemHandle *handle, CUdeviceptr dptr, const struct cl_virtual_found *found);
 /*
  * The driver has refused to make a handle of @dptr, for which cl_virtual_find() has set @found.  Returns true,
  * and a virtual handle in *@handle.  Returns false if nothing can be shared there, or if there is no record or no

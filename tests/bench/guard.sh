@@ -27,10 +27,10 @@ silent='pair pair-async pair-pool pair-primary
 	pair-sharing pair-async-sharing pair-pool-sharing pair-primary-sharing export-again export-refused free-not-exported
 	free-into-limbo collect-nothing open-again close-again close-last
 	free-into-limbo-stack close-last-stack
-	pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack'
-# these are counted as well
-others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack
+	pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack
 	virtual-get-again async-alloc async-get-again'
+# these are counted as well
+others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack'
 
 # these cost as much as those without pool-; doc/performance.md says what is left
 as_legacy='pool-export-again pool-open-again pool-open-new pool-close-again pool-close-last pool-close-last-stack

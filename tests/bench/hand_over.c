@@ -4,7 +4,12 @@
  *
  *   hand_over own N ROUNDS     the program's own way: descriptors by SCM_RIGHTS, import, map, access
  *   hand_over handle N ROUNDS  a legacy handle and its open (under culimbo with CULIMBO_SHARE=all)
- *   hand_over alone ROUNDS     allocations and frees of a process that shares nothing
+ *   hand_over alone BATCHES    allocations and frees of a process that shares nothing
+ *
+ * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Of stream-ordered
+ * memory there are three kinds: of the device's default pool ("async"), of a pool of the program's own that nobody
+ * can export ("async-own"), and of one that can be exported ("async-exportable").  Under culimbo's option the default
+ * pool is an exportable one.  "virtual-exportable" asks for a descriptor, as "virtual" does under the option.
  *
  * N allocations of 2 MiB lie side by side in one reservation.  In each round the exporter makes new
  * ones, the importer asks, and its time counts from there until all can be used.  Then it reads one
@@ -14,6 +19,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,7 +56,11 @@ enum { AT_ONCE = 64, MOST = 4096, AGAIN = 1000 };
 
 static unsigned int n, rounds;
 static bool own;
+static CUdeviceptr kept;
 static CUresult(CUDAAPI *import_descriptor)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
+static CUresult(CUDAAPI *pool_create)(CUmemoryPool *, const CUmemPoolProps *);
+static CUresult(CUDAAPI *get_pool)(CUmemoryPool *, CUdevice);
+static CUresult(CUDAAPI *set_pool)(CUdevice, CUmemoryPool);
 
 /* What the exporter tells of its new allocations. */
 struct offer {
@@ -78,7 +88,10 @@ static void start_cuda(void)
 	}
 	MUST(libcuda);
 	*(void **)&import_descriptor = dlsym(libcuda, "cuMemImportFromShareableHandle");
-	MUST(import_descriptor);
+	*(void **)&pool_create = dlsym(libcuda, "cuMemPoolCreate");
+	*(void **)&set_pool = dlsym(libcuda, "cuDeviceSetMemPool");
+	*(void **)&get_pool = dlsym(libcuda, "cuDeviceGetMemPool");
+	MUST(import_descriptor && pool_create && set_pool && get_pool);
 	CUDA(cu.cuInit(0));
 	CUDA(cu.cuDevicePrimaryCtxRetain(&context, 0));
 	CUDA(cu.cuCtxSetCurrent(context));
@@ -283,9 +296,30 @@ static void play_importer(int socket)
 }
 
 /* ------------------------------------------------------------- who shares nothing */
+static CUdeviceptr room; /* a reservation of PIECE bytes */
+
+static void pair_virtual_of(unsigned int types)
+{
+	CUmemAllocationProp properties = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					   .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+					   .requestedHandleTypes = (CUmemAllocationHandleType)types };
+	CUmemGenericAllocationHandle memory;
+
+	CUDA(cu.cuMemCreate(&memory, PIECE, &properties, 0));
+	CUDA(cu.cuMemMap(room, PIECE, 0, memory, 0));
+	let_in(room, PIECE);
+	CUDA(cu.cuMemUnmap(room, PIECE));
+	CUDA(cu.cuMemRelease(memory));
+}
+
 static void pair_virtual(void)
 {
-	unmake(make(1));
+	pair_virtual_of(CU_MEM_HANDLE_TYPE_NONE);
+}
+
+static void pair_virtual_exportable(void)
+{
+	pair_virtual_of(POSIX_FD);
 }
 
 static void pair(void)
@@ -296,6 +330,21 @@ static void pair(void)
 	CUDA(cu.cuMemFree_v2(at));
 }
 
+enum { DEFAULT, OWN, EXPORTABLE, POOLS };
+static CUmemoryPool pools[POOLS];
+
+static void make_pools(void)
+{
+	for (int i = OWN; i < POOLS; i++) {
+		CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+					      .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+					      .handleTypes = i == EXPORTABLE ? POSIX_FD : CU_MEM_HANDLE_TYPE_NONE };
+
+		CUDA(pool_create(&pools[i], &properties));
+	}
+	CUDA(get_pool(&pools[DEFAULT], 0));
+}
+
 static void pair_async(void)
 {
 	CUdeviceptr at;
@@ -304,29 +353,60 @@ static void pair_async(void)
 	CUDA(cu.cuMemFreeAsync(at, NULL));
 }
 
+/* The batches of all kinds take turns on one processor.  They are short, so that many of them meet no interrupt. */
 static void play_alone(void)
 {
 	static const struct {
 		const char *name;
 		void (*op)(void);
-		unsigned int times; /* in a round */
-	} ops[] = { { "virtual", pair_virtual, 10 }, { "plain", pair, 500 }, { "async", pair_async, 500 } };
+		int pool;
+		unsigned int times; /* in a batch */
+	} ops[] = { { "virtual", pair_virtual, DEFAULT, 4 },
+		    { "virtual-exportable", pair_virtual_exportable, DEFAULT, 4 },
+		    { "plain", pair, DEFAULT, 200 },
+		    { "async", pair_async, DEFAULT, 400 },
+		    { "async-own", pair_async, OWN, 400 },
+		    { "async-exportable", pair_async, EXPORTABLE, 400 } };
+	enum { OPS = sizeof(ops) / sizeof(ops[0]) };
+	double *took = calloc((size_t)OPS * (rounds + 1), sizeof(*took));
+	int processor = sched_getcpu();
+	cpu_set_t one;
 
+	MUST(took && processor >= 0);
 	start_cuda();
-	n = 1;
-	pair_async(); /* the pool has its memory then */
-	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
-		printf("%s ns", ops[i].name);
-		for (unsigned int round = 0; round < rounds; round++) {
-			uint64_t start = now_ns();
+	CPU_ZERO(&one);
+	CPU_SET((unsigned int)processor, &one);
+	MUST(!sched_setaffinity(0, sizeof(one), &one));
+	make_pools();
+	CUDA(cu.cuMemAddressReserve(&room, PIECE, 0, 0, 0));
+	/* what is kept spares the driver a new chunk of 2 MiB for each pair, which takes it 70 us and varies */
+	CUDA(cu.cuMemAlloc_v2(&kept, 4096));
+	for (int i = 0; i < POOLS; i++) {
+		CUDA(set_pool(0, pools[i]));
+		CUDA(cu.cuMemAllocAsync(&kept, 4096, NULL));
+	}
+	for (unsigned int batch = 0; batch <= rounds; batch++) {
+		for (unsigned int i = 0; i < OPS; i++) {
+			uint64_t start;
 
+			CUDA(set_pool(0, pools[ops[i].pool]));
+			ops[i].op();
+			CUDA(cu.cuCtxSynchronize());
+			start = now_ns();
 			for (unsigned int k = 0; k < ops[i].times; k++)
 				ops[i].op();
+			took[i * (rounds + 1) + batch] = (double)(now_ns() - start) / ops[i].times;
 			CUDA(cu.cuCtxSynchronize());
-			printf(" %llu", (unsigned long long)((now_ns() - start) / ops[i].times));
 		}
+	}
+	for (unsigned int i = 0; i < OPS; i++) {
+		printf("%s ns", ops[i].name);
+		/* the first batch warms up */
+		for (unsigned int batch = 1; batch <= rounds; batch++)
+			printf(" %.1f", took[i * (rounds + 1) + batch]);
 		printf("\n");
 	}
+	free(took);
 }
 
 int main(int argc, char **argv)
@@ -343,7 +423,7 @@ int main(int argc, char **argv)
 	n = argc == 4 ? (unsigned int)atoi(argv[2]) : 0;
 	rounds = argc == 4 ? (unsigned int)atoi(argv[3]) : 0;
 	if (!n || n > MOST || !rounds || (!own && strcmp(argv[1], "handle"))) {
-		fprintf(stderr, "usage: hand_over own|handle N ROUNDS, or hand_over alone ROUNDS\n");
+		fprintf(stderr, "usage: hand_over own|handle N ROUNDS, or hand_over alone BATCHES\n");
 		return 2;
 	}
 	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair_of) == 0);

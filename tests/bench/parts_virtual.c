@@ -3,8 +3,10 @@
 #include "tests/bench/parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "shim/base/options.h"
+#include "shim/descriptors/server.h"
 #include "shim/life.h"
 #include "shim/shm/virtual_handle.h"
 #include "shim/virtual.h"
@@ -25,6 +27,20 @@ NULL_DRIVER static CUresult null_refuse(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	(void)handle, (void)p;
 	return CUDA_ERROR_INVALID_VALUE;
+}
+NULL_DRIVER static CUresult null_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+{
+	*base = p;
+	*size = BLOCK_STEP;
+	return CUDA_SUCCESS;
+}
+NULL_DRIVER static CUresult null_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
+{
+	const int none = 0;
+
+	(void)attribute, (void)p;
+	memcpy(data, &none, sizeof none);
+	return CUDA_SUCCESS;
 }
 
 /* --------------------------------------------------------------- the exporter */
@@ -53,7 +69,12 @@ int virtual_exporter(int argc, char **argv)
 	prepare();
 	cl_driver.cuMemCreate = null_create;
 	cl_driver.cuIpcGetMemHandle = null_refuse;
+	cl_driver.cuMemGetAddressRange_v2 = null_range;
+	cl_driver.cuPointerGetAttribute = null_attribute;
 	cl_options.share.number = CL_SHARE_ALL;
+	/* the service is looked at once a millisecond, and single steps take longer */
+	if (bench_counting)
+		cl_serve_look = UINT64_MAX;
 	cl_virtual_reserved(RESERVED, n_blocks * BLOCK_STEP);
 	for (uint64_t i = 0; i < n_blocks; i++) {
 		CUmemGenericAllocationHandle memory;

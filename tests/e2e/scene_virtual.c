@@ -218,11 +218,16 @@ static void unmapped(void)
 {
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL);
 	uint64_t at = virtual_reserve(p, 4 * PIECE), old, new, address;
+	uint64_t stream = ASK(p, stream_create, 1)->v[0];
 	struct handle before, after;
 	int result;
 
 	virtual_map(p, at, PIECE, OWN);
 	before = export_block(p, at);
+	if (ASK(p, stream_capture, stream, 0)->result)
+		break_off("no capture");
+	ok(!try_export(p, at, &after) && same_handle(&before, &after), "17 a handle again during a capture");
+	ok(!ASK(p, stream_captured, stream)->result, "17 spoils nothing");
 	old = open_block(c, &before);
 	virtual_unmap(p, at, PIECE);
 	ok(reads(c, old, PIECE, OWN, NULL), "17 P unmaps it: C reads its bytes");

@@ -181,10 +181,36 @@ IN_A_CHILD(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale)
 	cl_region_close(&peer.region);
 }
 
+/* Returns whether the last look counts @after ns later, for @record. */
+static bool was_up(uint64_t after, uint32_t record)
+{
+	return cl_server_was_up(&server, record, server.looked + after);
+}
+static void look_and_ask(struct exporter *mine)
+{
+	CHECK(!cl_server_was_up(&server, 0, cl_now()));
+	CHECK_EQUAL(cl_server_need(&server, 5), 0);
+	CHECK(was_up(0, 5) && was_up(cl_serve_look - 1, 0));
+	CHECK(!was_up(cl_serve_look, 0) && !was_up((uint64_t)-1, 0));
+	CHECK(!was_up(0, 6)); /* for that record the service does not answer yet */
+	CHECK(cl_serve_look <= 10 * MS);
+	mine->result = cl_server_end(&server, SOON * MS);
+	CHECK(!cl_server_was_up(&server, 0, cl_now()) && !was_up(0, 0));
+	cl_server_forget(&server);
+	CHECK(!was_up(0, 0));
+}
+IN_A_CHILD(a_look_counts_for_a_moment_and_for_the_records_that_it_was_for)
+{
+	struct exporter *its = start_exporter(0);
+
+	CHECK_EQUAL(have(its, look_and_ask), true);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, clear_stage)
 	const struct CMUnitTest tests[] = {
+		TEST(a_look_counts_for_a_moment_and_for_the_records_that_it_was_for),
 		TEST(made_up_answers_are_refused_and_leave_no_descriptor),
 		TEST(more_descriptors_than_there_is_room_for_are_closed),
 		TEST(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale),

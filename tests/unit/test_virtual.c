@@ -25,6 +25,12 @@ static struct {
 	uint64_t unmaps;
 	bool live_in_unmap;
 	CUipcMemHandle handle; /* whose record is looked at then */
+	unsigned int refusals;
+	/* what the driver says of any address, while .size is not 0 */
+	CUdeviceptr base;
+	size_t size;
+	CUresult of_range;
+	int legacy;
 } drv;
 
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -76,19 +82,27 @@ static CUresult release(CUmemGenericAllocationHandle handle)
 static CUresult refuse(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	driver_entered();
+	drv.refusals++;
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult no_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
+static CUresult range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
 {
 	driver_entered();
-	return CUDA_ERROR_NOT_FOUND;
+	if (!drv.size)
+		return CUDA_ERROR_NOT_FOUND;
+	*base = drv.base;
+	*size = drv.size;
+	return drv.of_range;
 }
 
-static CUresult no_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
+static CUresult attribute_of(void *data, CUpointer_attribute attribute, CUdeviceptr p)
 {
 	driver_entered();
-	return CUDA_ERROR_INVALID_VALUE;
+	if (!drv.size || attribute != CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(data, &drv.legacy, sizeof drv.legacy);
+	return CUDA_SUCCESS;
 }
 
 static void start(void)
@@ -100,8 +114,8 @@ static void start(void)
 	cl_driver.cuMemUnmap = unmap;
 	cl_driver.cuMemRelease = release;
 	cl_driver.cuIpcGetMemHandle = refuse;
-	cl_driver.cuMemGetAddressRange_v2 = no_range;
-	cl_driver.cuPointerGetAttribute = no_attribute;
+	cl_driver.cuMemGetAddressRange_v2 = range;
+	cl_driver.cuPointerGetAttribute = attribute_of;
 }
 
 /* Asks for memory with @types; returns how often the driver was asked. */
@@ -225,6 +239,50 @@ IN_A_CHILD(a_handle_names_the_allocation_or_the_reservation)
 	CHECK_EQUAL(cl_memory_export(&again, AT + 2 * SIZE), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(cl_memory_export(&again, AT + 4 * SIZE), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(cl_own.header->live_blocks, 2);
+	cl_service_end(SOON);
+}
+
+/* Gets a handle of the second piece; returns how often the driver was asked to make one. */
+static unsigned int refusals_of(CUipcMemHandle *handle)
+{
+	unsigned int before = drv.refusals;
+
+	CHECK_EQUAL(cl_memory_export(handle, AT + SIZE), CUDA_SUCCESS);
+	return drv.refusals - before;
+}
+
+IN_A_CHILD(for_a_handle_again_the_driver_is_asked_only_if_other_memory_may_be_there)
+{
+	CUipcMemHandle first, again;
+
+	start();
+	map_two();
+	drv.base = AT + SIZE;
+	drv.size = SIZE;
+	CHECK_EQUAL(refusals_of(&first), 1);
+	CHECK_EQUAL(refusals_of(&again), 0);
+	CHECK(!memcmp(&first, &again, sizeof again));
+	/* no context, or one that has ended: the error is the driver's */
+	drv.of_range = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	CHECK_EQUAL(refusals_of(&again), 1);
+	drv.of_range = CUDA_SUCCESS;
+	/* past our hooks the memory became another's */
+	drv.size = 2 * SIZE;
+	CHECK_EQUAL(refusals_of(&again), 1);
+	drv.size = SIZE;
+	drv.base = AT;
+	CHECK_EQUAL(refusals_of(&again), 1);
+	drv.base = AT + SIZE;
+	drv.legacy = 1;
+	CHECK_EQUAL(refusals_of(&again), 1);
+	drv.legacy = 0;
+	CHECK_EQUAL(refusals_of(&again), 0);
+	drv.handle = first;
+	/* it is unmapped and mapped anew: a first handle, with a generation of its own */
+	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_SUCCESS);
+	cl_virtual_mapped(AT + SIZE, SIZE, 0, 101);
+	CHECK_EQUAL(refusals_of(&again), 1);
+	CHECK(is_live(&again) && !is_live(&first) && memcmp(&first, &again, sizeof again));
 	cl_service_end(SOON);
 }
 
@@ -399,6 +457,7 @@ int main(void)
 		cmocka_unit_test(an_old_driver_is_asked_for_what_the_program_wants),
 		cmocka_unit_test(without_the_option_no_driver_is_asked_for_more),
 		cmocka_unit_test(a_handle_names_the_allocation_or_the_reservation),
+		cmocka_unit_test(for_a_handle_again_the_driver_is_asked_only_if_other_memory_may_be_there),
 		cmocka_unit_test(an_unmap_ends_the_handle_before_the_driver_is_called),
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_end),
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_beginning),
