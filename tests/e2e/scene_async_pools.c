@@ -9,7 +9,7 @@
 /* Two blocks of one pool are opened and closed by several threads. */
 void async_together(void)
 {
-	enum { THREADS = 4, ROUNDS = 60 };
+	enum { THREADS = 16, ROUNDS = 400 };
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
 
 	for (uint64_t i = 0; i < 2; i++) {
