@@ -9,7 +9,8 @@
 #
 # Rules: Each scene has its own CULIMBO_DIR and CULIMBO_SIM_DIR in a folder that is
 # removed afterwards, and a deadline.  No process of a scene outlives it.  Scenes
-# that assert times or free memory run alone.
+# that assert times or free memory run alone.  SIGTERM ends the scenes, and what they
+# have printed so far is shown.
 #
 #   E2E_JOBS   how many of the other scenes run at once (4)
 #   E2E_UNDER  a command, such as valgrind with options, that runs each actor with culimbo
@@ -40,8 +41,17 @@ if [ "${1-}" = --scene ]; then
 	mkdir "$E2E_SCENE_DIR" || exit 1
 	start=$(date +%s%N)
 	timeout -k 5 "$seconds" "$E2E_BUILD/tests/e2e/scenes" "$name" \
-		> "$E2E_SCENE_DIR/result" 2>&1 < /dev/null
-	echo $? > "$E2E_SCENE_DIR/status"
+		> "$E2E_SCENE_DIR/result" 2>&1 < /dev/null &
+	# timeout and the scene are a process group of their own; timeout passes SIGTERM on to it
+	trap 'touch "$E2E_SCENE_DIR/stopped"; kill $! 2> /dev/null' TERM
+	wait $!
+	status=$?
+	while kill -0 $! 2> /dev/null; do
+		wait $!
+		status=$?
+	done
+	[ ! -e "$E2E_SCENE_DIR/stopped" ] || status=stopped
+	echo "$status" > "$E2E_SCENE_DIR/status"
 	echo $((($(date +%s%N) - start) / 1000000)) > "$E2E_SCENE_DIR/took"
 	exit 0
 fi
@@ -95,8 +105,30 @@ clean() {
 		rm -rf "$E2E_TMP"
 	fi
 }
+# A shell runs its traps when the command in the foreground has ended.  So scenes run in the background.
+running=''
+stopped=''
+stop() {
+	stopped=1
+	[ -z "$running" ] || kill "$running" 2> /dev/null
+}
 trap clean EXIT
-trap 'exit 130' HUP INT TERM
+trap 'exit 130' HUP INT
+trap stop TERM
+
+# play NAMES JOBS: runs the scenes whose names are in the file NAMES, or none after SIGTERM
+play() {
+	[ -z "$stopped" ] || return
+	# setsid: one signal reaches xargs and all scenes
+	setsid xargs -r -P "$2" -n 1 sh "$self" --scene < "$1" &
+	running=$!
+	# a signal ends the wait before the scenes have ended
+	while kill -0 "$running" 2> /dev/null; do
+		wait "$running"
+		[ -z "$stopped" ] || kill -- "-$running" 2> /dev/null
+	done
+	running=''
+}
 
 # ---------------------------------------------------------------------- results
 number=0
@@ -121,7 +153,7 @@ show() { # NAME
 	dir=$E2E_TMP/$1
 	bad=0
 	promises=0
-	echo "# scene $1, $(cat "$dir/took") ms"
+	echo "# scene $1, $(cat "$dir/took" 2> /dev/null || echo '?') ms"
 	while IFS= read -r line; do
 		case $line in
 		"ok - "*)
@@ -136,10 +168,11 @@ show() { # NAME
 		*) printf '#   %s\n' "$line" ;;
 		esac
 	done < "$dir/result"
-	status=$(cat "$dir/status")
-	if [ "$bad" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$promises" -eq 0 ]; }; then
+	status=$(cat "$dir/status" 2> /dev/null || echo stopped)
+	if [ "$bad" -eq 0 ] && { [ "$status" != 0 ] || [ "$promises" -eq 0 ]; }; then
 		case $status in
 		124 | 137) ok 1 "scene $1 ends within $seconds s" ;;
+		stopped) ok 1 "scene $1 ends before all scenes are ended from outside" ;;
 		*) ok 1 "scene $1 exits with 0 and prints results (status $status)" ;;
 		esac
 		bad=1
@@ -165,11 +198,16 @@ while read -r name how; do
 done < "$E2E_TMP/all"
 touch "$E2E_TMP/any" "$E2E_TMP/alone"
 
-xargs -r -P "${E2E_JOBS:-4}" -n 1 sh "$self" --scene < "$E2E_TMP/any"
-xargs -r -P 1 -n 1 sh "$self" --scene < "$E2E_TMP/alone"
+play "$E2E_TMP/any" "${E2E_JOBS:-4}"
+play "$E2E_TMP/alone" 1
 while read -r name how; do
 	[ ! -d "$E2E_TMP/$name" ] || show "$name"
 done < "$E2E_TMP/all"
+if [ -n "$stopped" ]; then
+	ok 1 "all scenes run before they are ended from outside"
+	echo "1..$number"
+	exit 1
+fi
 
 # ---------------------------------- programs that have nothing to do with CUDA
 dir=$E2E_TMP/others
