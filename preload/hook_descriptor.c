@@ -64,7 +64,7 @@ CUresult CUDAAPI cl_hook_cuMemPoolExportToShareableHandle(void *shareable, CUmem
 CUresult CUDAAPI cl_hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
 							    CUmemAllocationHandleType type, unsigned long long flags)
 {
-	CUresult result = cl_driver.cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
+	CUresult result = cl_pool_import(pool, shareable, type, flags);
 
 	if (result == CUDA_SUCCESS) {
 		cl_sharer_remember_counted();

@@ -175,12 +175,6 @@ static CUresult open_own(const struct cl_pool_named *named, CUdeviceptr *dptr)
 	return !err ? CUDA_SUCCESS : err == -ENOMEM ? cl_virtual_say(resolved.pid, err) : cl_open_refuse(&resolved, CL_POOL);
 }
 
-static void destroy_unused(CUmemoryPool pool)
-{
-	if (pool)
-		cl_pool_destroy(pool);
-}
-
 /*
  * Opens the block that @named names: imports its pool, if that is not done yet, and its pointer.  Returns
  * CUDA_SUCCESS; CUDA_ERROR_INVALID_HANDLE if the handle is stale or its exporter is dead; or another error for the
@@ -215,7 +209,7 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 			cl_pool_open_add(open, *dptr, &name, pool);
 			return result;
 		}
-		destroy_unused(cl_imported_pool_put(pool));
+		cl_pool_open_gives_up(&cl_exporter, pool);
 	}
 	cl_pool_open_discard(open);
 	return result;
@@ -255,7 +249,6 @@ bool cl_pool_handle_is_open_locked(CUdeviceptr dptr)
 
 bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result)
 {
-	CUmemoryPool unused = NULL;
 	bool wake = false;
 	CUdevice device;
 
@@ -269,9 +262,8 @@ bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result)
 	if (*result != CUDA_SUCCESS)
 		return true;
 	cl_virtual_wait_as_a_close();
-	if (!cl_pool_open_close(&cl_exporter, dptr, result, &unused, &wake))
+	if (!cl_pool_open_close(&cl_exporter, dptr, result, &wake))
 		return false;
-	destroy_unused(unused);
 	if (wake)
 		cl_collector_wake_by(&cl_exporter, cl_now() + CL_FENCE_FIRST);
 	return true;

@@ -10,8 +10,10 @@
 #include "shim/exporter/pool.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
+#include "shim/importer/pool_uses.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/exporter.h"
+#include "shim/limbo/pool_ends.h"
 #include "shim/limbo/pool_imports.h"
 #include "shim/limbo/release.h"
 #include "shim/self/own_file.h"
@@ -189,24 +191,16 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	return result;
 }
 
-/* ------------------------------------------------------------------ destroying */
-/*
- * Destroys @pool, which another process may have shared with this one.  The driver refuses to destroy an imported
- * pool while one of its pointers is mapped, and the pointer stays good.  Once the program has freed them all the
- * driver destroys the pool at once, even if some stream has not reached its free yet (both measured).  So the
- * program must not get a refusal because we keep frees back.
- */
-static CUresult destroy_imported(CUmemoryPool pool, bool shares)
+/* ------------------------------------------------------- importing and destroying pools */
+CUresult cl_pool_import(CUmemoryPool *pool, void *shareable, CUmemAllocationHandleType type, unsigned long long flags)
 {
-	CUresult result = cl_driver.cuMemPoolDestroy(pool);
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
-	if (result != CUDA_ERROR_INVALID_VALUE || !shares || !cl_pool_imports_any_left(&cl_exporter))
-		return result;
-	/* a collection unmaps the imports whose streams have reached their frees */
-	cl_limbo_collect(&cl_exporter, false);
-	if (cl_pool_imports_destroy_later(&cl_exporter, pool))
-		return CUDA_SUCCESS;
-	return cl_driver.cuMemPoolDestroy(pool);
+	/* under CULIMBO_MODE=observe no handle of a pool's block is opened */
+	if (!shares || !pool || cl_options.disable.number || cl_observes())
+		return cl_driver.cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
+	cl_self_prepare(); /* a fork must not find our lock taken */
+	return cl_pool_use_begin(CL_POOL_PROGRAM, pool, shareable, type, flags);
 }
 
 /*
@@ -262,11 +256,12 @@ CUresult cl_pool_destroy(CUmemoryPool pool)
 			begin_the_end_locked(own);
 		cl_unlock(&cl_exports_lock);
 	}
-	if (end == CL_OWN_POOL_AGAIN)
+	/* unless the program has imported it again since, and has to end that */
+	if (end == CL_OWN_POOL_AGAIN && !cl_pool_use_is_programs(pool))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (end == CL_OWN_POOL_LATER)
 		return CUDA_SUCCESS;
-	result = destroy_imported(pool, shares);
+	result = shares ? cl_pool_end_programs(&cl_exporter, pool) : cl_driver.cuMemPoolDestroy(pool);
 	if (own) {
 		cl_lock(&cl_exports_lock);
 		cl_own_pool_destroyed(&cl_exporter.blocks.own_pools, own, result == CUDA_SUCCESS);

@@ -97,7 +97,7 @@ enum cl_own_pool_end cl_own_pool_destroy(struct cl_own_pools *pools, uint64_t ha
 					 struct cl_own_pool **pool)
 {
 	*pool = NULL;
-	if (find(&pools->ending, handle) || find(&pools->due, handle))
+	if (cl_own_pool_is_ending(pools, handle))
 		return CL_OWN_POOL_AGAIN;
 	*pool = find(&pools->live, handle);
 	if (!*pool)
@@ -118,6 +118,11 @@ void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool,
 	if (gone && pool->phase == CL_OWN_POOL_LIVE)
 		set_phase(pools, pool, CL_OWN_POOL_GONE);
 	cl_own_pool_put(pools, pool);
+}
+
+bool cl_own_pool_is_ending(const struct cl_own_pools *pools, uint64_t handle)
+{
+	return find(&pools->ending, handle) || find(&pools->due, handle);
 }
 
 bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports)

@@ -86,6 +86,8 @@ void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool,
  */
 bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports);
 bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
+/* Returns true if the program has destroyed the pool with @handle, and the driver has yet to. */
+bool cl_own_pool_is_ending(const struct cl_own_pools *pools, uint64_t handle);
 
 /*
  * The program destroys the pool with @handle, of which handles were made.  Keeps @fd, a descriptor of it, for who

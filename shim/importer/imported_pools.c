@@ -8,6 +8,8 @@
 #include "shim/descriptors/ask.h"
 #include "shim/driver/visit.h"
 #include "shim/importer/imported_pools.h"
+#include "shim/importer/pool_uses.h"
+#include "shim/importer/turns.h"
 #include "shim/importer/virtual.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
@@ -17,7 +19,7 @@
 struct cl_imported_pool {
 	struct cl_link link; /* its key: see key_of() */
 	uint64_t exporter, number; /* number: the exporter gives it to no other pool */
-	uint64_t users;	  /* references */
+	uint64_t users;	  /* references; 0: the thread that has its turn destroys it */
 	uint64_t devices; /* a bit for each device that has opened a block of it, or became a peer of such a one later */
 	CUmemoryPool handle;
 };
@@ -26,6 +28,15 @@ static struct cl_table pools = CL_TABLE_BEGIN(pools); /* under cl_imports_lock *
 static uint64_t key_of(uint64_t exporter, uint64_t number)
 {
 	return cl_hash_word(exporter) ^ number;
+}
+
+/*
+ * The key of the turn that imports and destroys a pool: even, so that it is no pointer's (cl_turn_key()), and not that
+ * of pool_uses.c.  So one pool is not imported twice, nor imported while it is being destroyed.
+ */
+static uint64_t turn_key(uint64_t exporter, uint64_t number)
+{
+	return (key_of(exporter, number) & ~UINT64_C(7)) | 4;
 }
 
 static struct cl_imported_pool *find_locked(uint64_t exporter, uint64_t number)
@@ -138,7 +149,6 @@ void cl_imported_pools_add_device(CUdevice of, CUdevice device)
 {
 	struct cl_imported_pool *some[16];
 	struct cl_link *link, *next;
-	CUmemoryPool unused;
 	struct cl_stay stay;
 	unsigned int n;
 
@@ -152,7 +162,7 @@ void cl_imported_pools_add_device(CUdevice of, CUdevice device)
 		CL_TABLE_EACH (&pools, link, next) {
 			struct cl_imported_pool *pool = (struct cl_imported_pool *)(void *)link;
 
-			if (n < 16 && (pool->devices >> of & 1) && !(pool->devices >> device & 1)) {
+			if (n < 16 && pool->users && (pool->devices >> of & 1) && !(pool->devices >> device & 1)) {
 				pool->devices |= UINT64_C(1) << device;
 				pool->users++; /* nobody destroys it meanwhile */
 				some[n++] = pool;
@@ -161,9 +171,7 @@ void cl_imported_pools_add_device(CUdevice of, CUdevice device)
 		cl_unlock(&cl_imports_lock);
 		for (unsigned int i = 0; i < n; i++) {
 			give_access(some[i]->handle, device);
-			unused = cl_imported_pool_put(some[i]);
-			if (unused)
-				cl_driver.cuMemPoolDestroy(unused);
+			cl_imported_pool_put(some[i]);
 		}
 	} while (n == 16);
 	cl_stay_end(&stay);
@@ -182,7 +190,7 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	(void)piece;
 	if (get->pool)
 		return -EBADMSG;
-	get->result = cl_driver.cuMemPoolImportFromShareableHandle(&get->pool, (void *)(intptr_t)fd, FD, 0);
+	get->result = cl_pool_use_begin(CL_POOL_OPENS, &get->pool, (void *)(intptr_t)fd, FD, 0);
 	if (get->result != CUDA_SUCCESS)
 		get->pool = NULL;
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
@@ -197,12 +205,13 @@ static CUresult import(const struct cl_pool_named *named, CUmemoryPool *handle)
 				    .take = take,
 				    .arg = &get };
 	CUresult result;
+	bool refused;
 
 	result = cl_virtual_ask(&asking, named->peer, named->handle.pid);
 	if (result == CUDA_SUCCESS && get.result != CUDA_SUCCESS)
 		result = get.result;
 	if (result != CUDA_SUCCESS && get.pool)
-		cl_driver.cuMemPoolDestroy(get.pool);
+		cl_pool_use_end(CL_POOL_OPENS, get.pool, &refused);
 	*handle = get.pool;
 	return result;
 }
@@ -212,25 +221,20 @@ static struct cl_imported_pool *use_locked(const struct cl_pool_named *named, ui
 {
 	struct cl_imported_pool *pool = find_locked(exporter, named->handle.pool);
 
-	if (pool) {
-		pool->users++;
-		pool->devices |= UINT64_C(1) << device;
-	}
+	if (!pool || !pool->users)
+		return NULL;
+	pool->users++;
+	pool->devices |= UINT64_C(1) << device;
 	return pool;
 }
 
-static CUresult get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool)
+/* Imports the pool of @named as *@pool, which has one reference, for @device.  The caller has the pool's turn. */
+static CUresult import_new(const struct cl_pool_named *named, uint64_t exporter, CUdevice device,
+			   struct cl_imported_pool **pool)
 {
-	uint64_t exporter = (uint64_t)named->stamp.file_id << 32 | (uint32_t)cl_mix(named->peer->region.header->created);
-	struct cl_imported_pool *fresh;
+	struct cl_imported_pool *fresh = calloc(1, sizeof *fresh);
 	CUresult result;
 
-	cl_lock(&cl_imports_lock);
-	*pool = use_locked(named, exporter, device);
-	cl_unlock(&cl_imports_lock);
-	if (*pool)
-		return CUDA_SUCCESS;
-	fresh = calloc(1, sizeof *fresh);
 	if (!fresh)
 		return cl_virtual_say(named->handle.pid, -ENOMEM);
 	result = import(named, &fresh->handle);
@@ -240,26 +244,40 @@ static CUresult get(const struct cl_pool_named *named, CUdevice device, struct c
 	}
 	fresh->exporter = exporter;
 	fresh->number = named->handle.pool;
+	fresh->users = 1;
+	fresh->devices = UINT64_C(1) << device;
 	fresh->link.key = key_of(exporter, fresh->number);
 	cl_lock(&cl_imports_lock);
-	*pool = use_locked(named, exporter, device);
-	if (!*pool) {
-		cl_table_add(&pools, &fresh->link);
-		*pool = use_locked(named, exporter, device);
-		fresh = NULL;
-	}
+	cl_table_add(&pools, &fresh->link);
 	cl_unlock(&cl_imports_lock);
-	/* another thread has imported the pool meanwhile: theirs is used */
-	if (fresh) {
-		cl_driver.cuMemPoolDestroy(fresh->handle);
-		free(fresh);
-	}
+	*pool = fresh;
 	return CUDA_SUCCESS;
+}
+
+static CUresult get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool)
+{
+	uint64_t exporter = (uint64_t)named->stamp.file_id << 32 | (uint32_t)cl_mix(named->peer->region.header->created);
+	CUresult result = CUDA_SUCCESS;
+	struct cl_turn turn;
+
+	cl_lock(&cl_imports_lock);
+	*pool = use_locked(named, exporter, device);
+	if (*pool) {
+		cl_unlock(&cl_imports_lock);
+		return result;
+	}
+	/* another thread may be importing or destroying it */
+	cl_turn_begin_locked(&turn, turn_key(exporter, named->handle.pool));
+	*pool = use_locked(named, exporter, device);
+	cl_unlock(&cl_imports_lock);
+	if (!*pool)
+		result = import_new(named, exporter, device, pool);
+	cl_turn_end(&turn);
+	return result;
 }
 
 CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool)
 {
-	CUmemoryPool unused;
 	struct cl_stay stay;
 	CUresult result;
 
@@ -270,11 +288,8 @@ CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device
 	result = get(named, device, pool);
 	if (result == CUDA_SUCCESS) {
 		result = give_all_access((*pool)->handle, device);
-		if (result != CUDA_SUCCESS) {
-			unused = cl_imported_pool_put(*pool);
-			if (unused)
-				cl_driver.cuMemPoolDestroy(unused);
-		}
+		if (result != CUDA_SUCCESS)
+			cl_imported_pool_put(*pool);
 	}
 	cl_stay_end(&stay);
 	return result;
@@ -287,19 +302,33 @@ CUmemoryPool cl_imported_pool_handle(const struct cl_imported_pool *pool)
 
 CUmemoryPool cl_imported_pool_put(struct cl_imported_pool *pool)
 {
-	CUmemoryPool last = NULL;
+	CUmemoryPool handle = pool->handle;
+	bool last, refused = false;
+	struct cl_turn turn;
 
 	cl_lock(&cl_imports_lock);
-	if (!--pool->users) {
-		last = pool->handle;
+	if (pool->users > 1) {
+		pool->users--;
+		cl_unlock(&cl_imports_lock);
+		return NULL;
+	}
+	/* the reference is given back only in the turn: until then nobody frees @pool */
+	cl_turn_begin_locked(&turn, turn_key(pool->exporter, pool->number));
+	last = !--pool->users;
+	cl_unlock(&cl_imports_lock);
+	if (last) {
+		cl_pool_use_end(CL_POOL_OPENS, handle, &refused);
+		cl_lock(&cl_imports_lock);
 		cl_table_remove(&pools, &pool->link);
+		cl_unlock(&cl_imports_lock);
 		free(pool);
 	}
-	cl_unlock(&cl_imports_lock);
-	return last;
+	cl_turn_end(&turn);
+	return refused ? handle : NULL;
 }
 
 void cl_imported_pools_forget(void)
 {
 	pools = (struct cl_table)CL_TABLE_BEGIN(pools);
+	cl_pool_uses_forget();
 }

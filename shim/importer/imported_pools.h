@@ -4,8 +4,9 @@
  * (shm/pool_handle.h).
  *
  * What must hold:
- *  - A pool is imported once, however many of its blocks are open, and destroyed when none is.  Otherwise its
- *    memory would not go back to the device when its exporter has ended.
+ *  - A pool is imported once, however many of its blocks are open, and our use of it ends when none is.  Otherwise
+ *    its memory would not go back to the device when its exporter has ended.
+ *  - No thread imports a pool while another imports or destroys it: a pool has a turn (turns.h) for that.
  *  - If a device opens a block, the devices that have peer access to it reach the pool as well, as with a mirror.
  *  - An import waits for the exporter for a bounded time.
  *
@@ -44,7 +45,10 @@ void cl_pool_named_put(struct cl_pool_named *named);
  */
 CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool);
 CUmemoryPool cl_imported_pool_handle(const struct cl_imported_pool *pool);
-/* Gives a reference back.  If it was the last, returns the pool, which the caller must destroy.  Else returns NULL. */
+/*
+ * Gives a reference back.  If it was the last, our use of the pool ends (pool_uses.h).  Returns the pool if the driver
+ * has refused to destroy it, so that the caller has that done later.  Else returns NULL.
+ */
 CUmemoryPool cl_imported_pool_put(struct cl_imported_pool *pool);
 /* @device has got access to the memory of contexts of @of: gives it access to the pools that @of reaches. */
 void cl_imported_pools_add_device(CUdevice of, CUdevice device);

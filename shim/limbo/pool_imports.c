@@ -540,41 +540,6 @@ static struct rest *take_passed(struct cl_exporter *ex)
 	return (struct rest *)wait;
 }
 
-/* ---------------------------------------------------- pools that the program has destroyed */
-/*
- * Returns how many imports of @pool the program has freed and the driver has yet to unmap.  Returns 0 if the program
- * still has one open.  Takes no turn.
- */
-static uint64_t frees_left_locked(CUmemoryPool pool)
-{
-	const struct cl_mapping *mapping;
-	struct cl_link *newest, *next;
-	uint64_t left = 0;
-
-	CL_TABLE_EACH (&cl_mappings[CL_POOL], newest, next)
-		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
-			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
-
-			if (import->pool == pool && import->phase == CL_IMPORT_OPEN)
-				return 0;
-			left += import->pool == pool && import->phase != CL_IMPORT_COVERED;
-		}
-	return left;
-}
-
-bool cl_pool_imports_destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
-{
-	bool later;
-
-	cl_lock(&cl_imports_lock);
-	cl_lock(&cl_exports_lock);
-	later = cl_own_pool_destroy_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool, frees_left_locked(pool));
-	cl_unlock(&cl_exports_lock);
-	ex->pool_imports.ending += later;
-	cl_unlock(&cl_imports_lock);
-	return later;
-}
-
 bool cl_pool_imports_passed(struct cl_exporter *ex)
 {
 	struct rest *rest;

@@ -115,13 +115,6 @@ static inline bool cl_pool_imports_any_left_of(const struct cl_pool_imports *imp
 }
 #define cl_pool_imports_any_left(ex) cl_pool_imports_any_left_of(&(ex)->pool_imports)
 /*
- * The program destroys the imported @pool, and the driver has refused that.  Returns true if the only reason is
- * that we keep frees back: then the driver will destroy it after these.  Returns false if the program still has an
- * import of @pool open, or has destroyed @pool before, or without memory.
- */
-bool cl_pool_imports_destroy_later(struct cl_exporter *ex, CUmemoryPool pool);
-
-/*
  * Does the rests whose fences were reached.  Each collection calls it.  Returns true if a block of this process may
  * have come free.
  */

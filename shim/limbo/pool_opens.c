@@ -5,6 +5,7 @@
 #include "shim/importer/mappings.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/exporter.h"
+#include "shim/limbo/pool_ends.h"
 #include "shim/limbo/pool_imports.h"
 #include "shim/limbo/pool_opens.h"
 #include "shim/self/self.h"
@@ -94,8 +95,16 @@ void cl_pool_open_add(struct cl_pool_open *fresh, CUdeviceptr address, const str
 	free(fresh);
 }
 
-/* Ends a close of @open, which .closing counts.  Returns the pool that the caller must destroy, or NULL. */
-static CUmemoryPool end_close(struct cl_pool_open *open, bool closed)
+void cl_pool_open_gives_up(struct cl_exporter *ex, struct cl_imported_pool *pool)
+{
+	CUmemoryPool refused = cl_imported_pool_put(pool);
+
+	if (refused)
+		cl_pool_end_later(ex, refused);
+}
+
+/* Ends a close of @open, which .closing counts. */
+static void end_close(struct cl_exporter *ex, struct cl_pool_open *open, bool closed)
 {
 	struct cl_imported_pool *pool = open->pool;
 
@@ -112,11 +121,12 @@ static CUmemoryPool end_close(struct cl_pool_open *open, bool closed)
 		atomic_fetch_sub_explicit(&cl_pool_opens_n, 1, memory_order_relaxed);
 	}
 	cl_unlock(&cl_imports_lock);
-	return closed ? cl_imported_pool_put(pool) : NULL;
+	if (closed)
+		cl_pool_open_gives_up(ex, pool);
 }
 
 /* Closes one open of @open, of which .closing counts this call. */
-static CUresult close_one(struct cl_exporter *ex, struct cl_pool_open *open, CUmemoryPool *unused, bool *wake)
+static CUresult close_one(struct cl_exporter *ex, struct cl_pool_open *open, bool *wake)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -128,11 +138,11 @@ static CUresult close_one(struct cl_exporter *ex, struct cl_pool_open *open, CUm
 	 */
 	if (result == CUDA_ERROR_INVALID_VALUE)
 		result = CUDA_SUCCESS;
-	*unused = end_close(open, result == CUDA_SUCCESS);
+	end_close(ex, open, result == CUDA_SUCCESS);
 	return result;
 }
 
-bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *result, CUmemoryPool *unused, bool *wake)
+bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *result, bool *wake)
 {
 	struct cl_context_name name = cl_context_name_current();
 	struct cl_pool_open *open;
@@ -145,7 +155,7 @@ bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *r
 	}
 	cl_unlock(&cl_imports_lock);
 	if (open)
-		*result = close_one(ex, open, unused, wake);
+		*result = close_one(ex, open, wake);
 	return open;
 }
 
@@ -192,7 +202,6 @@ bool cl_pool_open_find(CUdeviceptr address, CUdeviceptr *base, size_t *size, CUc
 void cl_pool_opens_lost(struct cl_exporter *ex, struct cl_context *context)
 {
 	struct cl_pool_open *open;
-	CUmemoryPool unused;
 	bool wake = false;
 	uint64_t n;
 
@@ -206,11 +215,8 @@ void cl_pool_opens_lost(struct cl_exporter *ex, struct cl_context *context)
 		for (uint64_t i = 0; i < n; i++)
 			count_by_handle(address, -1);
 		cl_unlock(&cl_imports_lock);
-		for (; n; n--) {
-			close_one(ex, open, &unused, &wake);
-			if (unused)
-				cl_driver.cuMemPoolDestroy(unused);
-		}
+		for (; n; n--)
+			close_one(ex, open, &wake);
 		cl_lock(&cl_imports_lock);
 	}
 	cl_unlock(&cl_imports_lock);

@@ -47,10 +47,11 @@ void cl_pool_open_add(struct cl_pool_open *open, CUdeviceptr address, const stru
 		      struct cl_imported_pool *pool);
 /*
  * Closes one open of @address, of the current context if it has one.  Returns false if there is none.  Else *result is
- * what the program gets, and *unused is the pool that the caller must now destroy, or NULL if others use it.
- * *wake: see cl_pool_import_free().
+ * what the program gets, and our use of the pool is over if this was its last open.  *wake: see cl_pool_import_free().
  */
-bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *result, CUmemoryPool *unused, bool *wake);
+bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *result, bool *wake);
+/* Gives back the caller's reference to @pool, of which no block was opened.  Our use of it may be over then. */
+void cl_pool_open_gives_up(struct cl_exporter *ex, struct cl_imported_pool *pool);
 /* Returns true if @address was opened by a handle, and not every open of it is closed. */
 bool cl_pool_open_is_open(CUdeviceptr address);
 /* The same.  cl_imports_lock is held. */
@@ -62,7 +63,7 @@ bool cl_pool_open_refuses_free(CUdeviceptr address);
  * driver tells them, and *context is a context in which it was opened, or NULL if none is known.
  */
 bool cl_pool_open_find(CUdeviceptr address, CUdeviceptr *base, size_t *size, CUcontext *context);
-/* @context has ended: closes all opens of it, and destroys the pools that nobody uses any more. */
+/* @context has ended: closes all opens of it, and ends our use of the pools that have none. */
 void cl_pool_opens_lost(struct cl_exporter *ex, struct cl_context *context);
 
 void cl_pool_opens_forget(void); /* in a forked child */

@@ -134,7 +134,10 @@ static void play_pool(void)
 		*pool = NONE;
 }
 
-/* The pool of @owner as imported by the current player.  False: it cannot be imported. */
+/*
+ * The pool of @owner as imported by the current player.  False: it cannot be imported.  No player imports a pool twice:
+ * the driver does not count that, and a destroy may corrupt its heap (measured).  Nor does one destroy an import.
+ */
 static bool take(unsigned int owner, unsigned int slot)
 {
 	int *taken = &has[op.player].taken[owner][slot];

@@ -28,6 +28,7 @@ static struct rule {
 	{ .name = "async", .played = true }, /* likewise */
 	{ .name = "threshold" }, /* no player asks how much memory a pool has */
 	{ .name = "import-pool" }, /* no player destroys an imported pool */
+	{ .name = "pool-used" }, /* likewise */
 	{ .name = "pool" }, /* no player asks for the attributes of a pool */
 	{ .name = "large" }, /* a driver crashes on it */
 	{ .name = "end" }, /* likewise */

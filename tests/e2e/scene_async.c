@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of stream-ordered memory that is shared by legacy handles (18, CULIMBO_SHARE=all): what is opened and what
- * the program sees of its pools; and the list of them and of those in scene_async_more.c and
- * scene_async_ends.c.
+ * the program sees of its pools; and the list of them and of those in scene_async_more.c,
+ * scene_async_ends.c and scene_async_pools.c.
  */
 #include "scene_async.h"
 
@@ -314,6 +314,9 @@ const struct scene async_scenes[] = {
 	{ "async-both-ways", async_both_ways, 0 },
 	{ "async-visible", async_visible, 0 },
 	{ "async-large", async_large, 0 },
+	{ "async-together", async_together, 0 },
+	{ "async-pool-taken", async_pool_taken, 0 },
+	{ "async-pool-taken-twice", async_pool_taken_twice, 0 },
 	{ "async-threads", async_threads, SCENE_ALONE },
 	{ 0 }
 };

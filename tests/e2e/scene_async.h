@@ -47,4 +47,9 @@ void async_context(void);
 void async_capture_access(void);
 void async_types(void);
 
+/* scene_async_pools.c */
+void async_together(void);
+void async_pool_taken(void);
+void async_pool_taken_twice(void);
+
 #endif

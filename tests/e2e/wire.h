@@ -64,6 +64,9 @@
 	X(a_export_pool) /* pool: exports a descriptor of it, and closes that */                   \
 	X(a_alloc)	 /* bytes, stream -> address */                                            \
 	X(a_alloc_from)	 /* pool, bytes, stream -> address */                                      \
+	X(a_keep)	 /* handle, number: keeps it for a_together */                              \
+	X(a_together)	 /* threads, rounds, value of the first byte of handle 0, 1: they wait for each other */ \
+	/* thread i opens, reads and closes handle i % 2, whose first byte is that value + i % 2 -> opens, wrong bytes */ \
 	X(v_reserve)	 /* bytes -> address of a reservation */                                   \
 	X(v_free)	 /* address, bytes of the reservation */                                   \
 	X(v_create)	 /* bytes, handle types -> allocation */                                   \

@@ -98,6 +98,7 @@ static const struct {
 	{ "pool-of-other-device", pool_of_other_device },
 	{ "pool-numbers", pool_numbers },
 	{ "pool-again", pool_imported_again },
+	{ "pool-twice", pool_imported_twice },
 	{ "pool-early", pool_early },
 	{ "pool-reset", pool_after_reset },
 	{ "fact-20", virtual_handles },

@@ -222,6 +222,7 @@ void pool_of_other_device(struct worker *a, struct worker *b);
 /* conformance_pool_facts.c */
 void pool_numbers(struct worker *a, struct worker *b);
 void pool_imported_again(struct worker *a, struct worker *b);
+void pool_imported_twice(struct worker *a, struct worker *unused);
 void pool_early(struct worker *unused_a, struct worker *unused_b);
 void pool_after_reset(struct worker *unused, struct worker *b);
 

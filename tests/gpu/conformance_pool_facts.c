@@ -43,24 +43,22 @@ static CUresult access_of_imported(int device, uint64_t *v)
 	return CUDA_SUCCESS;
 }
 
-/* Takes the pool @times more, each time to destroy it at once.  -> v[0]: 1 if one had the handle of the first */
-static CUresult take_again(pid_t pid, int theirs, uint64_t times, uint64_t *v)
+/* Takes the pool once more.  -> v[0]: 1 if it has the handle of the imported one, v[1]: 1 if that of its own pool */
+static CUresult take_again(pid_t pid, int theirs, uint64_t *v)
 {
-	for (uint64_t i = 0; i < times; i++) {
-		CUmemoryPool other = NULL;
-		int fd = take_descriptor(pid, theirs, BY_PIDFD);
-		CUresult result;
+	int fd = take_descriptor(pid, theirs, BY_PIDFD);
+	CUmemoryPool other = NULL;
+	CUresult result;
 
-		if (fd < 0)
-			return CUDA_ERROR_OPERATING_SYSTEM;
-		result = driver.p_cuMemPoolImportFromShareableHandle(&other, (void *)(intptr_t)fd,
-								     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-		close(fd);
-		TRY(result);
-		v[0] |= other == mine.imported_pool;
-		TRY(driver.p_cuMemPoolDestroy(other));
-	}
-	return CUDA_SUCCESS;
+	if (fd < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	result = driver.p_cuMemPoolImportFromShareableHandle(&other, (void *)(intptr_t)fd,
+							     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	close(fd);
+	v[0] = other == mine.imported_pool;
+	v[1] = other == mine.pool;
+	mine.imported_pool = other;
+	return result;
 }
 
 /*
@@ -96,7 +94,7 @@ CUresult pool_fact_call(const struct question *q, struct answer *r)
 	case POOL_ACCESS_OF:
 		return access_of_imported((int)q->a[0], r->v);
 	case POOL_TAKE_AGAIN:
-		return take_again((pid_t)q->a[0], (int)q->a[1], q->a[2], r->v);
+		return take_again((pid_t)q->a[0], (int)q->a[1], r->v);
 	case POOL_RESET:
 		return reset_context((CUdeviceptr)q->a[0], r->v);
 	default:
@@ -170,16 +168,105 @@ void pool_imported_again(struct worker *a, struct worker *b)
 			ok(!result, "pools: and destroys it (%d)", result);
 		}
 	}
-	r = ask(b, POOL_TAKE_AGAIN, (uint64_t)a->pid, descriptor, 3, 0);
-	ok(!r.result && !r.v[0] && get(b, p) == 51,
-	   "pools: an imported pool can be imported beside and destroyed, under another handle, while its block is mapped (%d, "
-	   "same handle %llu)", r.result, (ull)r.v[0]);
 	result = pool_free(b, p);
 	ok(!result, "pools: then the block is freed (%d)", result);
 	ask(b, POOL_LEAVE, 0, 0, 0, 0);
 	pool_free(a, d);
 	close_descriptor(a, descriptor);
 	end_pool(a);
+}
+
+/*
+ * One step of a sequence: T takes the pool, A takes it again, I imports the block's pointer, R reads it, F frees it, D
+ * destroys the pool.  Returns its result; of R 0 if the word is right.
+ */
+static int step(struct worker *x, char what, const struct worker *a, uint64_t descriptor, const unsigned char *data,
+		uint64_t *p)
+{
+	struct answer r;
+
+	switch (what) {
+	case 'T':
+		return ask(x, POOL_TAKE, (uint64_t)a->pid, descriptor, 0, 0).result;
+	case 'A':
+		r = ask(x, POOL_TAKE_AGAIN, (uint64_t)a->pid, descriptor, 0, 0);
+		return r.result ? r.result : r.v[0] ? 0 : 1000; /* 1000: under another handle */
+	case 'I':
+		return pool_import(x, data, p);
+	case 'R':
+		return get(x, *p) != 51;
+	case 'F':
+		return pool_free(x, *p);
+	default:
+		return ask(x, POOL_LEAVE, 0, 0, 0, 0).result;
+	}
+}
+
+/* Plays @steps in a worker of its own, which may crash: the driver's heap may be corrupt.  Writes their results. */
+static void play(const char *steps, const struct worker *a, uint64_t descriptor, const unsigned char *data, int *results)
+{
+	char line[128] = "";
+	struct worker x;
+	uint64_t p = 0;
+	size_t at = 0;
+
+	spawn(&x);
+	for (size_t i = 0; steps[i]; i++) {
+		results[i] = step(&x, steps[i], a, descriptor, data, &p);
+		at += (size_t)snprintf(line + at, sizeof(line) - at, " %c=%d", steps[i], results[i]);
+	}
+	dismiss(&x);
+	note("measured: T takes a pool, A again, I imports, R reads, F frees a block, D destroys it:%s; ended by signal %d", line,
+	     x.signal);
+}
+
+/* A pool that is imported twice, and one that its own process imports. */
+void pool_imported_twice(struct worker *a, struct worker *unused)
+{
+	static const char *const others[] = { "TIARDRFD", "TIDRFD", "TADTIRFD", "TDD", "TAAD" }; /* only measured */
+	uint64_t d, descriptor;
+	unsigned char data[64];
+	struct answer r, own;
+	struct worker x;
+	int v[16];
+
+	(void)unused;
+	ask(a, POOL_NEW, KEEP_ALL, 0, 0, 0);
+	descriptor = ask(a, POOL_SHARE, 0, 0, 0, 0).v[0];
+	d = pool_alloc(a, 4 * MIB);
+	set_word(a, d, 51);
+	pool_export(a, d, data);
+	play("TAIRFD", a, descriptor, data, v);
+	ok(!v[0] && !v[1], "pools: a pool that is imported already is imported once more (%d), under the same handle (%d)", v[0], v[1]);
+	ok(!v[2] && !v[3] && !v[4], "pools: its block is imported (%d), read (%d) and freed (%d)", v[2], v[3], v[4]);
+	ok(!v[5], "pools: after two imports one destroy gives 0 (%d)", v[5]);
+	play("TAIDR", a, descriptor, data, v);
+	ok(v[3] == CUDA_ERROR_INVALID_VALUE && !v[4],
+	   "pools: after two imports a destroy is refused while a block is mapped (%d), which stays good (%d)", v[3], v[4]);
+	play("TAIFDD", a, descriptor, data, v);
+	ok(!v[4] && !v[5], "pools: each of two imports takes a destroy (%d, %d)", v[4], v[5]);
+	play("TADIRFD", a, descriptor, data, v);
+	ok(!v[2] && !v[3] && !v[4] && !v[6],
+	   "pools: after one of them (%d) a pointer is imported (%d), read (%d), and the pool destroyed (%d)", v[2], v[3], v[4], v[6]);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		play(others[i], a, descriptor, data, v);
+	pool_free(a, d);
+	close_descriptor(a, descriptor);
+	end_pool(a);
+	for (int how = 0; how < 2; how++) {
+		spawn(&x);
+		ask(&x, POOL_NEW, KEEP_ALL, 0, 0, 0);
+		descriptor = ask(&x, POOL_SHARE, 0, 0, 0, 0).v[0];
+		r = ask(&x, POOL_TAKE_AGAIN, (uint64_t)x.pid, descriptor, 0, 0);
+		v[0] = how ? ask(&x, POOL_TAKE_AGAIN, (uint64_t)x.pid, descriptor, 0, 0).result : 0;
+		v[1] = ask(&x, POOL_LEAVE, 0, 0, 0, 0).result;
+		own = ask(&x, POOL_ALLOC, 4096, 0, 0, 0);
+		v[2] = ask(&x, POOL_END, 0, 0, 0, 0).result;
+		dismiss(&x);
+		note("measured: a process imports its own pool%s (%d, %d): %s handle as its own; that destroyed %d, then an "
+		     "allocation from its own %d, whose destroy %d; ended by signal %d", how ? " twice" : "", r.result, v[0],
+		     r.v[1] ? "the same" : "another", v[1], own.result, v[2], x.signal);
+	}
 }
 
 /* The worker has a context, so that a process of its own makes the pool. */

@@ -294,6 +294,8 @@ SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
 		return result;
 	if (!object || object->is_default || is_mapped(object)) {
 		result = CUDA_ERROR_INVALID_VALUE;
+	} else if (object->times > 1) {
+		object->times--;
 	} else {
 		sim_memory_trim(object, 0);
 		sim_mempool_let_go(object);

@@ -110,6 +110,25 @@ out:
 	return result;
 }
 
+static struct sim_memory_pool *imported; /* all that there ever were; under sim.lock */
+
+static struct sim_memory_pool *new_import(uint32_t client, uint32_t number, int device)
+{
+	struct sim_memory_pool *pool = calloc(1, sizeof(*pool));
+
+	if (!pool)
+		return NULL;
+	pool->magic = SIM_MEMPOOL_MAGIC;
+	pool->device = device;
+	pool->imported = true;
+	pool->client = client;
+	pool->number = number;
+	pool->next_imported = imported;
+	imported = pool;
+	return pool;
+}
+
+/* A pool that is imported already is given once more and counted, so that its last destroy ends it (measured). */
 SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *shareable,
 					      CUmemAllocationHandleType type, unsigned long long flags))
 {
@@ -132,16 +151,18 @@ SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *sharea
 	}
 	if (pool_visible(device) < 0)
 		return CUDA_ERROR_INVALID_DEVICE;
-	pool = calloc(1, sizeof(*pool));
+	pthread_mutex_lock(&sim.lock);
+	for (pool = imported; pool; pool = pool->next_imported)
+		if (pool->magic && pool->client == client && pool->number == number)
+			break;
 	if (!pool)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	pool->magic = SIM_MEMPOOL_MAGIC;
-	pool->device = pool_visible(device);
-	pool->imported = true;
-	pool->client = client;
-	pool->number = number;
-	*handle = (CUmemoryPool)pool;
-	return CUDA_SUCCESS;
+		pool = new_import(client, number, pool_visible(device));
+	if (pool) {
+		pool->times++;
+		*handle = (CUmemoryPool)pool;
+	}
+	sim_leave();
+	return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Measured for imports, and documented for all: another device reaches a pool's memory only if it is let in. */

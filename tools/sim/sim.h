@@ -293,6 +293,8 @@ struct sim_memory_pool {
 	bool is_default;
 	bool exportable, exported;
 	bool imported; /* another process's, which the next two name */
+	unsigned int times; /* how often it was imported and not destroyed */
+	struct sim_memory_pool *next_imported;
 	uint32_t client;
 	uint32_t number; /* among its process's */
 	uint64_t reach;	/* a bit for each other device that cuMemPoolSetAccess() has let in */

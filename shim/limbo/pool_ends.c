@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ends of imported pools: see pool_ends.h. */
+#include "shim/importer/mappings.h"
+#include "shim/importer/pool_uses.h"
+#include "shim/limbo/exporter.h"
+#include "shim/limbo/limbo.h"
+#include "shim/limbo/pool_ends.h"
+#include "shim/limbo/pool_imports.h"
+#include "shim/self/self.h"
+
+/* The imports of one pool, by what the program has done with them. */
+struct imports {
+	uint64_t open;	/* by the program, which has not freed them */
+	uint64_t left;	/* known to the driver at all */
+};
+
+/* Counts the imports of @pool.  Takes no turn. */
+static struct imports count_locked(CUmemoryPool pool)
+{
+	struct imports n = { 0 };
+	const struct cl_mapping *mapping;
+	struct cl_link *newest, *next;
+
+	CL_TABLE_EACH (&cl_mappings[CL_POOL], newest, next)
+		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
+			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
+
+			if (import->pool != pool || import->phase == CL_IMPORT_COVERED)
+				continue;
+			n.left++;
+			n.open += import->phase == CL_IMPORT_OPEN && mapping->opens > import->by_handle;
+		}
+	return n;
+}
+
+static bool program_has_one_open(CUmemoryPool pool)
+{
+	bool has;
+
+	cl_lock(&cl_imports_lock);
+	has = count_locked(pool).open;
+	cl_unlock(&cl_imports_lock);
+	return has;
+}
+
+/*
+ * The driver has refused to destroy @pool.  Returns true if the only reason is that we keep frees back: then the driver
+ * will destroy it after these.  Returns false if the program still has an import of @pool open, or without memory.
+ */
+static bool destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	struct imports n;
+	bool later;
+
+	cl_lock(&cl_imports_lock);
+	n = count_locked(pool);
+	cl_lock(&cl_exports_lock);
+	later = cl_own_pool_destroy_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool, n.open ? 0 : n.left);
+	cl_unlock(&cl_exports_lock);
+	ex->pool_imports.ending += later;
+	cl_unlock(&cl_imports_lock);
+	return later;
+}
+
+/* Returns true if the driver is to destroy @pool later already, because the program has destroyed it before. */
+static bool ends_already(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	bool ends;
+
+	cl_lock(&cl_exports_lock);
+	ends = cl_own_pool_is_ending(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool);
+	cl_unlock(&cl_exports_lock);
+	return ends;
+}
+
+CUresult cl_pool_end_programs(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	bool ends = ends_already(ex, pool), refused;
+	CUresult result;
+
+	/* it was destroyed before: that counts only if the program has imported it again since */
+	if (ends && !cl_pool_use_is_programs(pool))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* the driver would refuse it, but is not asked */
+	if ((ends || cl_pool_use_ends_without_driver(pool)) && program_has_one_open(pool))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (ends) {
+		cl_pool_use_leave(pool);
+		return CUDA_SUCCESS;
+	}
+	result = cl_pool_use_end(CL_POOL_PROGRAM, pool, &refused);
+	if (result != CUDA_ERROR_INVALID_VALUE || !refused || !cl_pool_imports_any_left(ex))
+		return result;
+	/* a collection unmaps the imports whose streams have reached their frees */
+	cl_limbo_collect(ex, false);
+	if (destroy_later(ex, pool)) {
+		cl_pool_use_leave(pool);
+		return CUDA_SUCCESS;
+	}
+	return cl_pool_use_end(CL_POOL_PROGRAM, pool, &refused);
+}
+
+void cl_pool_end_later(struct cl_exporter *ex, CUmemoryPool pool)
+{
+	/* if there is nothing to wait for, the pool stays known, and the end of its next user destroys it */
+	if (!ends_already(ex, pool) && !destroy_later(ex, pool))
+		cl_pool_use_destroy_unused(pool);
+}

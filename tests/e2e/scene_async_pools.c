@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of one pool that a process imports more than once (18): by several threads that open blocks of it, and by the
+ * program itself, which got its descriptor.  The driver gives the same pool each time and does not count (measured).
+ */
+#include "scene_async.h"
+#include "scene_pool.h"
+
+/* Two blocks of one pool are opened and closed by several threads. */
+void async_together(void)
+{
+	enum { THREADS = 16, ROUNDS = 400 };
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
+
+	for (uint64_t i = 0; i < 2; i++) {
+		struct handle handle = export_block(p, async_alloc(p, SMALL, (unsigned char)(OWN + i)));
+
+		ask(c, OP_a_keep, handle.bytes, (const uint64_t[6]){ i });
+	}
+	for (uint64_t wait = 0; wait < 2; wait++) {
+		const uint64_t rounds = wait ? ROUNDS : 5 * ROUNDS;
+		const struct wire_reply *r;
+
+		tell(c, OP_a_together, NULL, (const uint64_t[6]){ THREADS, rounds, OWN, wait });
+		r = hear(c, 50000);
+		ok(!r->result && r->v[0] == THREADS * rounds && !r->v[1],
+		   "18 %d threads open and close two blocks of a pool, %s (%d, %llu opens, %llu wrong)", THREADS,
+		   wait ? "all at once" : "the last close against an open", r->result, (unsigned long long)r->v[0],
+		   (unsigned long long)r->v[1]);
+	}
+	async_curtain(p, c);
+}
+
+/* Who comes first, and who goes first. */
+struct order {
+	bool taken_first, destroyed_first;
+};
+
+/* C imports P's pool itself, and opens a block of it by its handle. */
+static void taken(struct order order)
+{
+	struct entry all = { .env = ALL }, plain = { .bare = false };
+	struct pair pair = { .p = enter("P", all), .c = enter("C", plain) };
+	struct handle handle, data;
+	uint64_t block, import, other;
+	int result;
+
+	note("the program imports the pool %s our open, and destroys it %s our close", order.taken_first ? "before" : "after",
+	     order.destroyed_first ? "before" : "after");
+	pair.pool = ASK(pair.p, pool_new, 0)->v[0];
+	pair.fd = pair.p->reply.v[1];
+	block = pool_alloc(&pair, SMALL);
+	handle = export_block(pair.p, block);
+	data = pool_export(pair.p, block);
+	if (order.taken_first)
+		pair.taken = pool_taken_by(&pair, pair.c);
+	import = open_block(pair.c, &handle);
+	if (!order.taken_first)
+		pair.taken = pool_taken_by(&pair, pair.c);
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "18 C opens a block of it by a handle");
+	if (order.destroyed_first) {
+		other = pool_import(pair.c, pair.taken, &data);
+		result = ASK(pair.c, pool_destroy, pair.taken)->result;
+		ok(result == INVALID_VALUE, "18 C destroys it, and has a pointer of it imported: refused (%d)", result);
+		free_block(pair.c, other);
+		result = ASK(pair.c, pool_destroy, pair.taken)->result;
+		ok(!result && reads(pair.c, import, SMALL, OWN, NULL), "18 C destroys it: the open block stays (%d)", result);
+		pair.taken = pool_taken_by(&pair, pair.c);
+		other = pool_import(pair.c, pair.taken, &data);
+		ok(reads(pair.c, other, SMALL, OWN, NULL), "18 C imports it once more, and the pointer");
+		free_block(pair.c, other);
+		ok(reads(pair.c, import, SMALL, OWN, NULL), "18 C has freed that: the open block stays");
+	}
+	close_block(pair.c, import);
+	other = pool_import(pair.c, pair.taken, &data);
+	ok(reads(pair.c, other, SMALL, OWN, NULL), "18 C has closed the block: its own import of the pool is good");
+	free_block(pair.c, other);
+	result = ASK(pair.c, pool_destroy, pair.taken)->result;
+	ok(!result, "18 C destroys it (%d)", result);
+	import = open_block(pair.c, &handle);
+	ok(reads(pair.c, import, SMALL, OWN, NULL), "18 after that C opens the block again");
+	close_block(pair.c, import);
+	pool_curtain(&pair);
+}
+
+void async_pool_taken(void)
+{
+	for (int i = 0; i < 4; i++)
+		taken((struct order){ .taken_first = i & 1, .destroyed_first = i & 2 });
+}
+
+/* What the scenes above rest on; and that a program which imports a pool twice, and destroys it once, may go on so. */
+void async_pool_taken_twice(void)
+{
+	for (int bare = 1; bare >= 0; bare--) {
+		struct entry entry = { .bare = bare };
+		struct pair pair = pool_pair(entry, entry);
+		uint64_t block = pool_alloc(&pair, SMALL), again = pool_taken_by(&pair, pair.c), import;
+		struct handle data = pool_export(pair.p, block);
+
+		ok(again == pair.taken, "%simported again, a pool is the same", bare ? "control: bare: " : "18 ");
+		import = pool_import(pair.c, again, &data);
+		ok(reads(pair.c, import, SMALL, OWN, NULL), "%sand its block is read", bare ? "control: bare: " : "18 ");
+		free_block(pair.c, import);
+		pool_curtain(&pair);
+	}
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who uses an imported pool: the driver gives all of them one handle, and counts. */
+#include "tests/unit/pools.h"
+
+#include "shim/importer/pool_uses.h"
+
+static struct {
+	_Atomic unsigned int imports, destroys, inside, too_many;
+	_Atomic unsigned int live; /* imports that are not destroyed */
+	CUresult refuses;
+} given;
+
+static void in_driver(void)
+{
+	driver_entered();
+	given.too_many += given.inside++ != 0;
+	sched_yield();
+	given.inside--;
+}
+
+static CUresult give(CUmemoryPool *handle, void *shareable, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	in_driver();
+	*handle = POOL;
+	given.live++;
+	given.imports++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult destroy(CUmemoryPool handle)
+{
+	in_driver();
+	if (given.refuses)
+		return given.refuses;
+	CHECK(given.live);
+	given.live--;
+	given.destroys++;
+	return CUDA_SUCCESS;
+}
+
+static void start(void)
+{
+	start_pools();
+	memset(&given, 0, sizeof given);
+	cl_driver.cuMemPoolImportFromShareableHandle = give;
+	cl_driver.cuMemPoolDestroy = destroy;
+}
+
+static void begin(enum cl_pool_user user)
+{
+	CUmemoryPool handle;
+
+	CHECK_EQUAL(cl_pool_use_begin(user, &handle, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+	CHECK(handle == POOL);
+}
+
+static CUresult end(enum cl_pool_user user)
+{
+	bool refused;
+	CUresult result = cl_pool_use_end(user, POOL, &refused);
+
+	CHECK_EQUAL(refused, given.refuses != 0 && result == given.refuses);
+	return result;
+}
+
+IN_A_CHILD(what_one_user_imports_its_destroy_ends)
+{
+	start();
+	for (unsigned int i = 1; i <= 4; i++) {
+		begin(i % 2 ? CL_POOL_OPENS : CL_POOL_PROGRAM);
+		CHECK_EQUAL(end(i % 2 ? CL_POOL_OPENS : CL_POOL_PROGRAM), CUDA_SUCCESS);
+		CHECK_EQUAL(given.destroys, i);
+	}
+	/* as without culimbo: the program destroys each of its imports */
+	begin(CL_POOL_PROGRAM);
+	begin(CL_POOL_PROGRAM);
+	CHECK(!cl_pool_use_ends_without_driver(POOL));
+	CHECK_EQUAL(end(CL_POOL_PROGRAM), CUDA_SUCCESS);
+	CHECK_EQUAL(given.destroys, 5);
+	CHECK(cl_pool_use_is_programs(POOL));
+	CHECK_EQUAL(end(CL_POOL_PROGRAM), CUDA_SUCCESS);
+	CHECK_EQUAL(given.destroys, 6);
+	CHECK(!given.live);
+}
+
+IN_A_CHILD(neither_user_destroys_what_the_other_uses)
+{
+	for (int first = 0; first < 2; first++)
+		for (int order = 0; order < 2; order++) {
+			start();
+			cl_pool_uses_forget();
+			begin(first ? CL_POOL_PROGRAM : CL_POOL_OPENS);
+			begin(first ? CL_POOL_OPENS : CL_POOL_PROGRAM);
+			CHECK(cl_pool_use_ends_without_driver(POOL));
+			CHECK_EQUAL(end(order ? CL_POOL_PROGRAM : CL_POOL_OPENS), CUDA_SUCCESS);
+			/* while our opens use the pool, the driver would refuse */
+			CHECK_EQUAL(given.live, order ? 2 : 1);
+			CHECK_EQUAL(cl_pool_use_is_programs(POOL), !order);
+			if (order) /* the program has ended its use: a second destroy is refused, and not the driver's */
+				CHECK_EQUAL(end(CL_POOL_PROGRAM), CUDA_ERROR_INVALID_VALUE);
+			CHECK_EQUAL(end(order ? CL_POOL_OPENS : CL_POOL_PROGRAM), CUDA_SUCCESS);
+			CHECK_EQUAL(given.destroys, 2);
+			begin(CL_POOL_PROGRAM);
+			CHECK_EQUAL(end(CL_POOL_PROGRAM), CUDA_SUCCESS);
+			CHECK_EQUAL(given.destroys, 3);
+		}
+}
+
+IN_A_CHILD(a_refused_destroy_loses_nothing)
+{
+	start();
+	begin(CL_POOL_PROGRAM);
+	given.refuses = CUDA_ERROR_INVALID_VALUE;
+	CHECK_EQUAL(end(CL_POOL_PROGRAM), CUDA_ERROR_INVALID_VALUE);
+	CHECK(cl_pool_use_is_programs(POOL));
+	/* it ends later, unless it is imported again */
+	cl_pool_use_leave(POOL);
+	CHECK(!cl_pool_use_is_programs(POOL));
+	given.refuses = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_pool_use_destroy_unused(POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(given.destroys, 1);
+	begin(CL_POOL_OPENS);
+	given.refuses = CUDA_ERROR_INVALID_VALUE;
+	CHECK_EQUAL(end(CL_POOL_OPENS), CUDA_ERROR_INVALID_VALUE);
+	given.refuses = CUDA_SUCCESS;
+	begin(CL_POOL_PROGRAM);
+	/* ours is owed, the program's stays */
+	CHECK_EQUAL(cl_pool_use_destroy_unused(POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(given.destroys, 2);
+	CHECK_EQUAL(given.live, 1);
+	CHECK_EQUAL(end(CL_POOL_PROGRAM), CUDA_SUCCESS);
+	CHECK_EQUAL(given.live, 0);
+}
+
+static void *use_often(void *unused)
+{
+	for (int i = 0; i < 2000; i++) {
+		begin(CL_POOL_OPENS);
+		CHECK(given.live);
+		CHECK_EQUAL(end(CL_POOL_OPENS), CUDA_SUCCESS);
+	}
+	return unused;
+}
+
+IN_A_CHILD(one_thread_at_a_time_is_in_the_driver)
+{
+	pthread_t thread[4];
+
+	start();
+	for (int i = 0; i < 4; i++)
+		CHECK_EQUAL(pthread_create(&thread[i], NULL, use_often, NULL), 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	CHECK_EQUAL(given.too_many, 0);
+	CHECK_EQUAL(given.imports, 8000);
+}
+
+/* The program destroys a pool whose last free waits for its stream, and imports it again before the stream is there. */
+IN_A_CHILD(a_pool_that_ends_later_and_is_imported_again_stays)
+{
+	CUmemPoolPtrExportData data;
+	CUmemoryPool handle;
+	CUdeviceptr import;
+
+	start_pools();
+	memset(&given, 0, sizeof given);
+	cl_driver.cuMemPoolImportFromShareableHandle = give;
+	CHECK_EQUAL(cl_pool_import(&handle, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+	shared(&data);
+	import = imported(&data);
+	imported(&data);
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(import, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_pool_import(&handle, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+	atomic_store(&fake.query_result, CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.unmaps, 1);
+	CHECK_EQUAL(pool.destroys, 1); /* of two imports */
+	import = imported(&data);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_ERROR_INVALID_VALUE); /* a block is imported */
+	CHECK_EQUAL(cl_memory_free(import), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_one_user_imports_its_destroy_ends),
+		cmocka_unit_test(neither_user_destroys_what_the_other_uses),
+		cmocka_unit_test(a_refused_destroy_loses_nothing),
+		cmocka_unit_test(one_thread_at_a_time_is_in_the_driver),
+		cmocka_unit_test(a_pool_that_ends_later_and_is_imported_again_stays),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
