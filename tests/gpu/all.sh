@@ -7,13 +7,16 @@
 #	bash tests/gpu/all.sh --simulate PART BUILD_DIR OUT_DIR [CLIENTS_DIR]
 #	bash tests/gpu/all.sh --list
 #
-# PART is alone, beside, times or torture; README.md says what each shows.  What a suite prints goes to
+# PART is alone, beside, times, torture or two; README.md says what each shows.  What a suite prints goes to
 # a file of its own in OUT_DIR, for doc/results/.  OUT_DIR/PART.summary has a line for each suite: its
 # exit status, its time, its last line.  A suite that fails does not stop the others.  The exit status is
 # 0 when none failed.
 #
 # CLIENTS_DIR may have the folders pools (pool_clients_get.sh), share (share_clients_get.sh) and ucx (UCX,
 # installed).  Without one of them its suite is "not run".
+#
+# On a machine with two GPUs two parts can run at the same time, each with its own CUDA_VISIBLE_DEVICES.  The part two
+# then runs what needs both GPUs, without that variable.
 #
 # --simulate runs the same commands on the simulated driver as far as they can, and each for a few seconds.
 # It shows that no command line is wrong; it judges no times.
@@ -25,7 +28,7 @@ set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 unset LD_PRELOAD "${!CULIMBO_@}"
 
-usage='usage: all.sh [--simulate] alone|beside|times|torture BUILD_DIR OUT_DIR [CLIENTS_DIR], or all.sh --list'
+usage='usage: all.sh [--simulate] alone|beside|times|torture|two BUILD_DIR OUT_DIR [CLIENTS_DIR], or all.sh --list'
 simulate='' list=''
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -41,7 +44,7 @@ if [ -n "$list" ]; then
 else
 	[ $# -eq 3 ] || [ $# -eq 4 ] || { echo "$usage" >&2; exit 2; }
 	part=$1
-	case $part in alone | beside | times | torture) ;; *) echo "$usage" >&2; exit 2 ;; esac
+	case $part in alone | beside | times | torture | two) ;; *) echo "$usage" >&2; exit 2 ;; esac
 	build=$(cd "$2" && pwd) || exit 2
 	mkdir -p "$3" || exit 2
 	out=$(cd "$3" && pwd) || exit 2
@@ -130,7 +133,7 @@ beside_each_other()
 	if [ -n "$simulate" ]; then
 		beside share-clients.tap 200 bash "$gpu/share_clients.sh" --simulate --only 'plain-*' "$build"
 	elif with share share-clients.tap; then
-		beside share-clients.tap 500 GPU_TEST_SECONDS=480 SHARE_SECONDS=90 bash "$gpu/share_clients.sh" "$build" "$clients/share"
+		beside share-clients.tap 500 GPU_TEST_SECONDS=480 SHARE_SECONDS=90 SHARE_ASYNC=1 bash "$gpu/share_clients.sh" "$build" "$clients/share"
 	fi
 	if [ -z "$simulate" ] && with pools pools.tap; then
 		beside pools.tap 570 GPU_TEST_SECONDS=555 POOL_ROUNDS=1 POOL_SUITE_SECONDS=260 \
@@ -163,6 +166,22 @@ torture()
 	run torture-bare.tap $((half + 30)) TORTURE_POOLS=most bash "$tests/torture/torture.sh" "${on_gpu[@]}" --bare "$build" "$half"
 }
 
+# What needs two GPUs
+two()
+{
+	local scene
+
+	if [ -n "$simulate" ]; then
+		run two-conformance.tap 60 bash "$gpu/conformance.sh" "$build"
+	else
+		run two-conformance.tap 60 "$build/tests/gpu/conformance"
+	fi
+	for scene in '*peers*' '*device*' 'async-capture-access'; do
+		run "two-${scene//[^a-z-]/}.tap" 100 bash "$tests/e2e/run.sh" "${on_gpu[@]}" "$build" "$scene"
+	done
+	run two-matrix.tap 150 MATRIX_SECONDS=3 GPU_TEST_SECONDS=140 bash "$gpu/matrix.sh" "${simulated[@]}" --only 'devices torch-nccl-* torch-symmetric' "$build"
+}
+
 play()
 {
 	case $1 in
@@ -170,11 +189,12 @@ play()
 	beside) beside_each_other ;;
 	times) times ;;
 	torture) torture ;;
+	two) two ;;
 	esac
 }
 
 if [ -n "$list" ]; then
-	for part in alone beside times torture; do
+	for part in alone beside times torture two; do
 		echo "$part:"
 		play "$part"
 	done

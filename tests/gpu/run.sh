@@ -125,7 +125,9 @@ fi
 note ""
 note "2. the end-to-end scenarios on this GPU"
 if [ -e "$here/../e2e/run.sh" ]; then
-	run e2e 300 bash "$here/../e2e/run.sh" --gpu "$build"
+	# a scene starts processes that wait for each other most of the time
+	jobs=$(($(nproc) / 2))
+	E2E_JOBS=$((jobs < 2 ? 2 : jobs > 8 ? 8 : jobs)) run e2e 330 bash "$here/../e2e/run.sh" --gpu "$build"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "end to end: $summary, $took s" || show_run
