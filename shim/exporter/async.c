@@ -244,21 +244,15 @@ void cl_async_set_again(void)
 }
 
 /* ------------------------------------------------------------- pools of the program */
-/* Returns true if @props ask for a usage.  CUDA 12.8 has named that field; before, it was among the reserved bytes. */
-static bool has_usage(const CUmemPoolProps *props)
-{
-	uint16_t usage;
-
-	memcpy(&usage, (const char *)&props->win32SecurityAttributes + sizeof(void *) + sizeof(size_t), sizeof usage);
-	return usage;
-}
-
-/* Returns true if another process could use memory of a pool with @props. */
+/*
+ * Returns true if another process could use memory of a pool with @props.  A usage (hardware decompression, for which RMM
+ * asks) does not stand against that: a driver that refuses it beside a handle type is asked again without.
+ */
 static bool can_be_shared(const CUmemPoolProps *props)
 {
 	return props && props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
 	       props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && props->location.id >= 0 &&
-	       props->location.id < DEVICES && !props->win32SecurityAttributes && !has_usage(props);
+	       props->location.id < DEVICES && !props->win32SecurityAttributes;
 }
 
 CUresult cl_async_pool_create(CUmemoryPool *handle, const CUmemPoolProps *props)

@@ -23,6 +23,8 @@ static struct {
 	unsigned int made, types; /* pools, and what the last one was asked for */
 	_Atomic(CUmemoryPool) current;
 	int version;
+	uint16_t usage; /* of the last pool */
+	bool no_usage;	/* a usage and a handle type are refused together */
 	CUresult export_result, raise_result;
 	/* called once, in the middle of a call: before or after the driver does its work */
 	void (*before_get)(void), (*before_set)(void), (*after_set)(void), (*in_export)(void);
@@ -40,6 +42,10 @@ static void once(void (**what)(void))
 static CUresult make_pool(CUmemoryPool *handle, const CUmemPoolProps *props)
 {
 	driver_entered();
+	/* CUDA 12.8 has named that field */
+	memcpy(&drv.usage, (const char *)&props->win32SecurityAttributes + sizeof(void *) + sizeof(size_t), sizeof drv.usage);
+	if (drv.no_usage && drv.usage && props->handleTypes)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	drv.types = (unsigned int)props->handleTypes;
 	drv.made++;
 	*handle = NEW_POOL;
@@ -160,6 +166,22 @@ IN_A_CHILD(a_driver_of_535_is_asked_for_exportable_pools)
 	start();
 	make_one(1, FD);
 	CHECK_EQUAL(logged("older than 535"), 0);
+}
+IN_A_CHILD(a_pool_with_a_usage_is_shareable_where_the_driver_makes_such)
+{
+	CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	const uint16_t usage = 2; /* hardware decompression */
+	CUmemoryPool pool;
+
+	start();
+	memcpy((char *)&props.win32SecurityAttributes + sizeof(void *) + sizeof(size_t), &usage, sizeof usage);
+	for (int refuses = 0; refuses < 2; refuses++) {
+		drv.no_usage = refuses;
+		CHECK_EQUAL(cl_async_create(&pool, &props), CUDA_SUCCESS);
+		CHECK_EQUAL(drv.types, refuses ? 0 : FD);
+		CHECK_EQUAL(drv.usage, usage);
+	}
 }
 IN_A_CHILD(an_older_driver_keeps_its_pools_and_that_is_said_once)
 {
@@ -349,6 +371,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_driver_of_535_is_asked_for_exportable_pools),
+		cmocka_unit_test(a_pool_with_a_usage_is_shareable_where_the_driver_makes_such),
 		cmocka_unit_test(an_older_driver_keeps_its_pools_and_that_is_said_once),
 		cmocka_unit_test(without_the_option_no_driver_is_asked_for_anything),
 		cmocka_unit_test(a_thread_reads_the_programs_threshold_while_another_raises_it),

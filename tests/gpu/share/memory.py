@@ -506,6 +506,11 @@ def saver(name, mode):
     case.look("the old one is closed", after, size, 2)
     case.close(after)
     case.end()
+    if mode == "torch":
+        # When Python ends PyTorch frees the tensor, outside of the region: then the library (0.0.10) ends the process
+        # with 1, and without its exit handlers.
+        sys.stdout.flush()
+        ctypes.CDLL(None).exit(0)
 
 
 # ----------------------------------------------------------- stream-ordered memory
@@ -584,9 +589,12 @@ def numba_async(name):
 
     def get(array):
         try:
-            return array.get_ipc_handle()
+            handle = array.get_ipc_handle()
         except cuda.cudadrv.driver.CudaAPIError as error:
             raise Refused(error.code) from None
+        if handle.handle is None:  # RMM's manager (26.10) does not look at the driver's error
+            raise Refused(INVALID_VALUE)
+        return handle
 
     def free(array):
         del array
