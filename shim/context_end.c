@@ -66,10 +66,12 @@ static void forget_pool_opens(struct cl_context *context)
 	cl_unlock(&cl_imports_lock);
 	if (any)
 		err = cl_without_ended_context(lose_pool_opens, context);
-	if (err)
-		cl_log(CL_LOG_WARN,
-		       "cannot start a thread (error %d) to close memory whose context has ended: its exporters get that "
-		       "memory back when this process ends", err);
+	if (!err)
+		return;
+	cl_pool_opens_outlive(context);
+	cl_log(CL_LOG_WARN,
+	       "cannot start a thread (error %d) to close memory whose context has ended: its exporters get that memory back "
+	       "when this process closes it, or ends", err);
 }
 
 static void forget_blocks_locked(struct cl_exporter *ex, struct cl_context *context)

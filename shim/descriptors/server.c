@@ -502,6 +502,7 @@ bool cl_server_end(struct cl_server *server, uint64_t wait)
 		return false;
 	session = server->session;
 	server->session = NULL;
+	server->looked = 0; /* a thread that had the lock may have set it */
 	if (session)
 		stop(session);
 	cl_unlock(&server->lock);

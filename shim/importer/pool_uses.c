@@ -5,20 +5,18 @@
 #include "shim/base/log.h"
 #include "shim/base/table.h"
 #include "shim/importer/pool_uses.h"
-#include "shim/importer/turns.h"
 #include "shim/self/self.h"
 
-/* An imported pool.  Only the thread that has the turn adds, changes or removes one. */
+/* An imported pool. */
 struct use {
 	struct cl_link link; /* its key: the pool's handle */
 	uint64_t opens;	     /* imports of ours whose use is not over */
 	uint64_t program;    /* likewise, of the program */
-	uint64_t imports;    /* that the driver counts.  Those over both others are owed: the driver is to destroy them */
+	uint64_t later;	     /* imports whose use is over, and that cl_pool_use_destroy_postponed() is to destroy */
+	uint64_t destroying; /* imports that a thread is just having destroyed */
+	uint64_t imports;    /* all that the driver counts; those over the others are owed: the driver is to destroy them */
 };
 static struct cl_table uses = CL_TABLE_BEGIN(uses); /* under cl_imports_lock */
-
-/* Even, so that it is no key of a pointer's turn (cl_turn_key()), nor of a pool's (imported_pools.c). */
-enum { TURN = 2 };
 
 static uint64_t key_of(CUmemoryPool pool)
 {
@@ -34,16 +32,6 @@ static struct use *find_locked(CUmemoryPool pool)
 	return (struct use *)(void *)link;
 }
 
-static struct use *find(CUmemoryPool pool)
-{
-	struct use *use;
-
-	cl_lock(&cl_imports_lock);
-	use = find_locked(pool);
-	cl_unlock(&cl_imports_lock);
-	return use;
-}
-
 /* Counts an import of @pool, which the driver has given @user.  Returns @fresh if that was not needed, else NULL. */
 static struct use *count_locked(enum cl_pool_user user, CUmemoryPool pool, struct use *fresh)
 {
@@ -52,6 +40,8 @@ static struct use *count_locked(enum cl_pool_user user, CUmemoryPool pool, struc
 	if (!use) {
 		use = fresh;
 		fresh = NULL;
+		if (!use) /* no memory: its destroy goes to the driver, too */
+			return NULL;
 		use->link.key = key_of(pool);
 		cl_table_add(&uses, &use->link);
 	}
@@ -66,132 +56,116 @@ static struct use *count_locked(enum cl_pool_user user, CUmemoryPool pool, struc
 CUresult cl_pool_use_begin(enum cl_pool_user user, CUmemoryPool *pool, void *shareable,
 			   CUmemAllocationHandleType type, unsigned long long flags)
 {
-	struct use *fresh = calloc(1, sizeof *fresh);
-	struct cl_turn turn;
-	CUresult result;
+	CUresult result = cl_driver.cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
+	struct use *fresh;
 
-	if (!fresh)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	cl_turn_begin(&turn, TURN);
-	result = cl_driver.cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
+	if (result != CUDA_SUCCESS)
+		return result;
+	fresh = calloc(1, sizeof *fresh);
 	cl_lock(&cl_imports_lock);
-	if (result == CUDA_SUCCESS)
-		fresh = count_locked(user, *pool, fresh);
-	cl_turn_end_locked(&turn);
+	fresh = count_locked(user, *pool, fresh);
 	cl_unlock(&cl_imports_lock);
 	free(fresh);
 	return result;
 }
 
-/* True if the driver is to destroy imports of @use: none of our opens maps a block of the pool, so it may not refuse. */
-static bool owes(const struct use *use)
+/* Returns how many imports of @use are owed. */
+static uint64_t owed(const struct use *use)
 {
-	return !use->opens && use->imports > use->program;
+	return use->imports - use->opens - use->program - use->later - use->destroying;
 }
 
-/* Has the driver destroy what @use owes.  The caller has the turn. */
-static CUresult destroy(struct use *use, bool *refused)
+/* Has the driver destroy what @use owes.  Releases the lock meanwhile, and may free @use.  Returns the first refusal. */
+static CUresult destroy_locked(struct use *use)
 {
 	CUmemoryPool pool = (CUmemoryPool)(uintptr_t)use->link.key;
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
 
-	while (owes(use)) {
+	/* while our opens map blocks of the pool it would refuse */
+	while (result == CUDA_SUCCESS && !use->opens && owed(use)) {
+		use->destroying++; /* nobody else frees @use meanwhile */
+		cl_unlock(&cl_imports_lock);
 		result = cl_driver.cuMemPoolDestroy(pool);
-		*refused = result != CUDA_SUCCESS;
-		if (*refused) {
+		if (result != CUDA_SUCCESS)
 			cl_log(CL_LOG_DEBUG, "the driver does not destroy the imported memory pool %#llx yet (CUDA error %d)",
-			       (unsigned long long)use->link.key, (int)result);
-			return result;
-		}
+			       (unsigned long long)key_of(pool), (int)result);
 		cl_lock(&cl_imports_lock);
-		use->imports--;
-		cl_unlock(&cl_imports_lock);
+		use->destroying--;
+		use->imports -= result == CUDA_SUCCESS;
 	}
-	if (!use->imports) {
-		cl_lock(&cl_imports_lock);
+	if (!use->imports && !use->destroying) {
 		cl_table_remove(&uses, &use->link);
-		cl_unlock(&cl_imports_lock);
 		free(use);
 	}
-	return CUDA_SUCCESS;
-}
-
-static void add_program(struct use *use, int by)
-{
-	cl_lock(&cl_imports_lock);
-	use->program += (uint64_t)by;
-	cl_unlock(&cl_imports_lock);
-}
-
-/* Does cl_pool_use_end() in the turn. */
-static CUresult end(enum cl_pool_user user, struct use *use, bool *refused)
-{
-	CUresult result;
-
-	if (user == CL_POOL_PROGRAM && !use->program)
-		return CUDA_ERROR_INVALID_VALUE;
-	cl_lock(&cl_imports_lock);
-	if (user == CL_POOL_PROGRAM)
-		use->program--;
-	else if (use->opens)
-		use->opens--;
-	cl_unlock(&cl_imports_lock);
-	result = destroy(use, refused);
-	if (*refused && user == CL_POOL_PROGRAM)
-		add_program(use, 1);
 	return result;
 }
 
 CUresult cl_pool_use_end(enum cl_pool_user user, CUmemoryPool pool, bool *refused)
 {
-	struct use *use = find(pool);
-	struct cl_turn turn;
 	CUresult result;
+	struct use *use;
 
-	*refused = false;
-	/* a pool of this process, which no import concerns, needs no turn */
-	if (use) {
-		cl_turn_begin(&turn, TURN);
-		use = find(pool);
-		result = use ? end(user, use, refused) : CUDA_SUCCESS;
-		cl_turn_end(&turn);
-	}
-	if (use)
+	cl_lock(&cl_imports_lock);
+	use = find_locked(pool);
+	if (!use) {
+		cl_unlock(&cl_imports_lock);
+		result = cl_driver.cuMemPoolDestroy(pool);
+		*refused = result != CUDA_SUCCESS;
 		return result;
-	result = cl_driver.cuMemPoolDestroy(pool);
+	}
+	*refused = false;
+	if (user == CL_POOL_PROGRAM && !use->program) {
+		cl_unlock(&cl_imports_lock);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (user == CL_POOL_PROGRAM)
+		use->program--;
+	else if (use->opens)
+		use->opens--;
+	result = destroy_locked(use);
 	*refused = result != CUDA_SUCCESS;
+	/* what the driver has refused to destroy is still there, and so is @use */
+	if (*refused && user == CL_POOL_PROGRAM)
+		use->program++;
+	cl_unlock(&cl_imports_lock);
 	return result;
 }
 
-void cl_pool_use_leave(CUmemoryPool pool)
+bool cl_pool_use_postpone_locked(enum cl_pool_user user, CUmemoryPool pool)
 {
-	struct cl_turn turn;
-	struct use *use;
+	struct use *use = find_locked(pool);
 
-	cl_turn_begin(&turn, TURN);
-	use = find(pool);
-	if (use && use->program)
-		add_program(use, -1);
-	cl_turn_end(&turn);
+	if (!use || !(user == CL_POOL_PROGRAM ? use->program : owed(use)))
+		return false;
+	if (user == CL_POOL_PROGRAM)
+		use->program--;
+	use->later++;
+	return true;
 }
 
-CUresult cl_pool_use_destroy_unused(CUmemoryPool pool)
+CUresult cl_pool_use_destroy_owed(CUmemoryPool pool)
 {
 	CUresult result = CUDA_SUCCESS;
-	bool refused = false;
-	struct cl_turn turn;
 	struct use *use;
 
-	if (!find(pool))
-		return cl_driver.cuMemPoolDestroy(pool);
-	cl_turn_begin(&turn, TURN);
-	use = find(pool);
-	if (!use)
-		result = cl_driver.cuMemPoolDestroy(pool);
-	else
-		result = destroy(use, &refused);
-	cl_turn_end(&turn);
+	cl_lock(&cl_imports_lock);
+	use = find_locked(pool);
+	if (use)
+		result = destroy_locked(use);
+	cl_unlock(&cl_imports_lock);
 	return result;
+}
+
+CUresult cl_pool_use_destroy_postponed(CUmemoryPool pool)
+{
+	struct use *use;
+
+	cl_lock(&cl_imports_lock);
+	use = find_locked(pool);
+	if (use)
+		use->later = 0;
+	cl_unlock(&cl_imports_lock);
+	return use ? cl_pool_use_destroy_owed(pool) : cl_driver.cuMemPoolDestroy(pool);
 }
 
 /* Writes what is known of @pool to @copy.  Returns false if nothing is. */

@@ -10,8 +10,6 @@
  * What must hold:
  *  - The program's destroy succeeds while our opens use the pool; the driver does it after the last of them.
  *  - Each import is destroyed once.  A destroy of ours that the driver refuses is owed, and done with the next one.
- *  - One thread at a time is in the driver with an import or a destroy of such a pool.  Which pool an import gives is
- *    known only afterwards, so all of them take one turn (turns.h).  It is the last turn that a thread takes.
  *  - If the program alone imports a pool, each of its calls reaches the driver as without culimbo.
  *
  * Any thread may call these functions.  It must hold no lock of ours.  Fork: cl_pool_uses_forget().
@@ -30,13 +28,18 @@ CUresult cl_pool_use_begin(enum cl_pool_user user, CUmemoryPool *pool, void *sha
 /*
  * Ends a use by @user.  Returns CUDA_SUCCESS if it is over; the driver has then destroyed @pool if nobody else uses it.
  * Returns CUDA_ERROR_INVALID_VALUE if others use @pool and @user does not.  Else returns the driver's refusal, and sets
- * *refused: then the program still has its use, and our opens have not, so that the next user's end destroys it.
+ * *refused: then the program still has its use; ours is over, and its import is owed, so that the next end destroys it.
  */
 CUresult cl_pool_use_end(enum cl_pool_user user, CUmemoryPool pool, bool *refused);
-/* The program's use of @pool is over, and somebody calls cl_pool_use_destroy_unused() later. */
-void cl_pool_use_leave(CUmemoryPool pool);
-/* Has the driver destroy @pool, unless somebody uses it (again), who then does it. */
-CUresult cl_pool_use_destroy_unused(CUmemoryPool pool);
+/*
+ * The program's use of @pool, or one of ours that the driver has refused to destroy, is over, and its import waits for
+ * destroy_postponed().  Returns false if there is no such use.  The caller holds cl_imports_lock.
+ */
+bool cl_pool_use_postpone_locked(enum cl_pool_user user, CUmemoryPool pool);
+/* Has the driver destroy the postponed imports of @pool, and what is owed.  A pool that nobody has imported is destroyed. */
+CUresult cl_pool_use_destroy_postponed(CUmemoryPool pool);
+/* Has the driver destroy what is owed of @pool, if anything. */
+CUresult cl_pool_use_destroy_owed(CUmemoryPool pool);
 
 /* Returns true if the program uses @pool. */
 bool cl_pool_use_is_programs(CUmemoryPool pool);

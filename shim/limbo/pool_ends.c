@@ -44,10 +44,10 @@ static bool program_has_one_open(CUmemoryPool pool)
 }
 
 /*
- * The driver has refused to destroy @pool.  Returns true if the only reason is that we keep frees back: then the driver
- * will destroy it after these.  Returns false if the program still has an import of @pool open, or without memory.
+ * The driver has refused to destroy @pool for @user.  Returns true if the only reason is that we keep frees back: then the
+ * driver will destroy it after these.  Returns false if the program still has an import of @pool open, or without memory.
  */
-static bool destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
+static bool destroy_later(struct cl_exporter *ex, enum cl_pool_user user, CUmemoryPool pool)
 {
 	struct imports n;
 	bool later;
@@ -55,15 +55,17 @@ static bool destroy_later(struct cl_exporter *ex, CUmemoryPool pool)
 	cl_lock(&cl_imports_lock);
 	n = count_locked(pool);
 	cl_lock(&cl_exports_lock);
+	/* the use is over before the last of these frees can be done: both need one of the locks */
 	later = cl_own_pool_destroy_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool, n.open ? 0 : n.left);
+	if (later)
+		cl_pool_use_postpone_locked(user, pool);
 	cl_unlock(&cl_exports_lock);
 	ex->pool_imports.ending += later;
 	cl_unlock(&cl_imports_lock);
 	return later;
 }
 
-/* Returns true if the driver is to destroy @pool later already, because the program has destroyed it before. */
-static bool ends_already(struct cl_exporter *ex, CUmemoryPool pool)
+static bool is_ending(struct cl_exporter *ex, CUmemoryPool pool)
 {
 	bool ends;
 
@@ -73,36 +75,49 @@ static bool ends_already(struct cl_exporter *ex, CUmemoryPool pool)
 	return ends;
 }
 
+/*
+ * Returns true if the driver is to destroy @pool later already, because it was destroyed before and frees are kept back.
+ * Then the use of @user is over as well, if it has one: *over.
+ */
+static bool ends_already(struct cl_exporter *ex, enum cl_pool_user user, CUmemoryPool pool, bool *over)
+{
+	bool ends;
+
+	cl_lock(&cl_imports_lock);
+	cl_lock(&cl_exports_lock);
+	ends = cl_own_pool_is_ending(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool);
+	*over = ends && cl_pool_use_postpone_locked(user, pool);
+	cl_unlock(&cl_exports_lock);
+	cl_unlock(&cl_imports_lock);
+	return ends;
+}
+
 CUresult cl_pool_end_programs(struct cl_exporter *ex, CUmemoryPool pool)
 {
-	bool ends = ends_already(ex, pool), refused;
+	bool over, refused;
 	CUresult result;
 
-	/* it was destroyed before: that counts only if the program has imported it again since */
-	if (ends && !cl_pool_use_is_programs(pool))
-		return CUDA_ERROR_INVALID_VALUE;
 	/* the driver would refuse it, but is not asked */
-	if ((ends || cl_pool_use_ends_without_driver(pool)) && program_has_one_open(pool))
+	if ((is_ending(ex, pool) || cl_pool_use_ends_without_driver(pool)) && program_has_one_open(pool))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (ends) {
-		cl_pool_use_leave(pool);
-		return CUDA_SUCCESS;
-	}
+	/* it was destroyed before: that counts only if the program has imported it again since */
+	if (ends_already(ex, CL_POOL_PROGRAM, pool, &over))
+		return over ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	result = cl_pool_use_end(CL_POOL_PROGRAM, pool, &refused);
 	if (result != CUDA_ERROR_INVALID_VALUE || !refused || !cl_pool_imports_any_left(ex))
 		return result;
 	/* a collection unmaps the imports whose streams have reached their frees */
 	cl_limbo_collect(ex, false);
-	if (destroy_later(ex, pool)) {
-		cl_pool_use_leave(pool);
+	if (destroy_later(ex, CL_POOL_PROGRAM, pool))
 		return CUDA_SUCCESS;
-	}
 	return cl_pool_use_end(CL_POOL_PROGRAM, pool, &refused);
 }
 
 void cl_pool_end_later(struct cl_exporter *ex, CUmemoryPool pool)
 {
-	/* if there is nothing to wait for, the pool stays known, and the end of its next user destroys it */
-	if (!ends_already(ex, pool) && !destroy_later(ex, pool))
-		cl_pool_use_destroy_unused(pool);
+	bool over;
+
+	/* if there is nothing to wait for, the import is owed, and the end of the pool's next user destroys it */
+	if (!ends_already(ex, CL_POOL_OPENS, pool, &over) && !destroy_later(ex, CL_POOL_OPENS, pool))
+		cl_pool_use_destroy_owed(pool);
 }

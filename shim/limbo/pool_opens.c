@@ -224,6 +224,16 @@ void cl_pool_opens_lost(struct cl_exporter *ex, struct cl_context *context)
 		cl_collector_wake(ex);
 }
 
+void cl_pool_opens_outlive(struct cl_context *context)
+{
+	struct cl_pool_open *open;
+
+	cl_lock(&cl_imports_lock);
+	while ((open = CL_LIST_FIRST(&context->pool_opens, struct cl_pool_open, of.node)) != NULL)
+		cl_belongs_to_none(&open->of);
+	cl_unlock(&cl_imports_lock);
+}
+
 void cl_pool_opens_forget(void)
 {
 	opens = (struct cl_table)CL_TABLE_BEGIN(opens);

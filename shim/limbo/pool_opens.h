@@ -65,6 +65,8 @@ bool cl_pool_open_refuses_free(CUdeviceptr address);
 bool cl_pool_open_find(CUdeviceptr address, CUdeviceptr *base, size_t *size, CUcontext *context);
 /* @context has ended: closes all opens of it, and ends our use of the pools that have none. */
 void cl_pool_opens_lost(struct cl_exporter *ex, struct cl_context *context);
+/* Instead: they belong to no context from now on, and stay open. */
+void cl_pool_opens_outlive(struct cl_context *context);
 
 void cl_pool_opens_forget(void); /* in a forked child */
 

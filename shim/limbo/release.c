@@ -186,7 +186,7 @@ void cl_release_pools_locked(struct cl_exporter *ex)
 
 	while ((pool = cl_own_pool_take_due(&ex->blocks.own_pools)) != 0) {
 		cl_visit_begin_locked(&visit, &cl_context_unknown);
-		result = cl_pool_use_destroy_unused((CUmemoryPool)(uintptr_t)pool);
+		result = cl_pool_use_destroy_postponed((CUmemoryPool)(uintptr_t)pool);
 		cl_visit_end_locked(&visit);
 		if (cl_driver_refuses(result))
 			cl_log_once(CL_LOG_WARN,

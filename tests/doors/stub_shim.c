@@ -86,6 +86,11 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 }
 
+CUresult cl_pool_import(CUmemoryPool *pool, void *shareable, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	return cl_driver.cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
+}
+
 CUresult cl_pool_destroy(CUmemoryPool pool)
 {
 	SAY("pool_destroy\n");
