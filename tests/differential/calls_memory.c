@@ -214,7 +214,8 @@ void play_export(void)
 	a = tell(op.player, &o);
 	/* without a context the call fails because of that */
 	promised(!l || !l->pending || a.result, "a freed block is exported");
-	if (l && l->async && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
+	/* a driver gives 0 for an allocation of 0 bytes, too, and no memory (H100) */
+	if (l && l->async && l->bytes && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
 		promised(!a.result || l->of_graph, "stream-ordered memory has no handle");
 		print("cuIpcGetMemHandle", &a, "async");
 		if (l->of_graph)

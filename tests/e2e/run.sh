@@ -13,6 +13,7 @@
 # have printed so far is shown.
 #
 #   E2E_JOBS   how many of the other scenes run at once (4)
+#   E2E_SECONDS  time limit of one scene (60)
 #   E2E_UNDER  a command, such as valgrind with options, that runs each actor with culimbo
 #   E2E_OLDER  the library of another culimbo: an older one, or one with another layout; scene pool-older plays it
 #   E2E_KEEP   not empty: keep the folder and print its path
@@ -27,7 +28,7 @@ done
 export CULIMBO_KEEP_DEAD=0
 unset E2E_GPU TEST_DOOR
 
-seconds=60 # time limit of one scene
+seconds=${E2E_SECONDS:-60}
 
 # ------------------------------------------------- one scene (we call ourselves)
 # Writes into $E2E_TMP/NAME: result (lines of TAP without numbers), status, took, *.err

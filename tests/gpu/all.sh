@@ -7,7 +7,7 @@
 #	bash tests/gpu/all.sh --simulate PART BUILD_DIR OUT_DIR [CLIENTS_DIR]
 #	bash tests/gpu/all.sh --list
 #
-# PART is alone, beside, times, torture or two; README.md says what each shows.  What a suite prints goes to
+# PART is alone, scenes, beside, times, torture or two; README.md says what each shows.  What a suite prints goes to
 # a file of its own in OUT_DIR, for doc/results/.  OUT_DIR/PART.summary has a line for each suite: its
 # exit status, its time, its last line.  A suite that fails does not stop the others.  The exit status is
 # 0 when none failed.
@@ -28,7 +28,7 @@ set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 unset LD_PRELOAD "${!CULIMBO_@}"
 
-usage='usage: all.sh [--simulate] alone|beside|times|torture|two BUILD_DIR OUT_DIR [CLIENTS_DIR], or all.sh --list'
+usage='usage: all.sh [--simulate] alone|scenes|beside|times|torture|two BUILD_DIR OUT_DIR [CLIENTS_DIR], or all.sh --list'
 simulate='' list=''
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -44,7 +44,7 @@ if [ -n "$list" ]; then
 else
 	[ $# -eq 3 ] || [ $# -eq 4 ] || { echo "$usage" >&2; exit 2; }
 	part=$1
-	case $part in alone | beside | times | torture | two) ;; *) echo "$usage" >&2; exit 2 ;; esac
+	case $part in alone | scenes | beside | times | torture | two) ;; *) echo "$usage" >&2; exit 2 ;; esac
 	build=$(cd "$2" && pwd) || exit 2
 	mkdir -p "$3" || exit 2
 	out=$(cd "$3" && pwd) || exit 2
@@ -114,8 +114,17 @@ alone()
 		run hand-over.txt 60 python3 "$tests/bench/hand_over.py" --check "$build"
 		return
 	fi
-	run tests-gpu.tap 470 GPU_TEST_SECONDS=455 bash "$gpu/run.sh" "$build"
-	run hand-over.txt 110 python3 "$tests/bench/hand_over.py" --gpu --seconds 80 "$build"
+	run tests-gpu.tap 300 GPU_TEST_SCENES=no GPU_TEST_SECONDS=285 bash "$gpu/run.sh" "$build"
+	run hand-over.txt 110 python3 "$tests/bench/hand_over.py" --gpu --seconds 75 "$build"
+}
+
+scenes()
+{
+	if [ -n "$simulate" ]; then
+		run scenes.tap 60 bash "$tests/e2e/run.sh" "$build" 'async-*'
+		return
+	fi
+	run scenes.tap 560 E2E_SECONDS=150 E2E_JOBS=8 bash "$tests/e2e/run.sh" --gpu "$build"
 }
 
 beside_each_other()
@@ -186,6 +195,7 @@ play()
 {
 	case $1 in
 	alone) alone ;;
+	scenes) scenes ;;
 	beside) beside_each_other ;;
 	times) times ;;
 	torture) torture ;;
@@ -194,7 +204,7 @@ play()
 }
 
 if [ -n "$list" ]; then
-	for part in alone beside times torture two; do
+	for part in alone scenes beside times torture two; do
 		echo "$part:"
 		play "$part"
 	done

@@ -592,7 +592,8 @@ def numba_async(name):
             handle = array.get_ipc_handle()
         except cuda.cudadrv.driver.CudaAPIError as error:
             raise Refused(error.code) from None
-        if handle.handle is None:  # RMM's manager (26.10) does not look at the driver's error
+        # pylint: disable-next=protected-access
+        if handle._ipc_handle.handle is None:  # RMM's manager (26.10) does not look at the driver's error
             raise Refused(INVALID_VALUE)
         return handle
 
