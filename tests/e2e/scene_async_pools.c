@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of one pool that a process imports more than once (18): by several threads that open blocks of it, and by the
- * program itself, which got its descriptor.  The driver gives the same pool each time and does not count (measured).
+ * program itself, which got its descriptor.  The driver gives the same pool each time and counts (measured).
  */
 #include "scene_async.h"
 #include "scene_pool.h"
