@@ -112,7 +112,7 @@ clock_gettime gethostname getppid isatty dl_iterate_phdr dladdr dladdr1 dlclose 
 closedir __assert_fail _dl_find_object sched_yield prctl
 memchr memrchr memcmp memcpy memmove memset uname exit snprintf vsnprintf strchr strcmp strcspn strerror
 strerrordesc_np strlen strncmp strrchr strstr strtoul strtoull strspn strnlen
-pthread_detach pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
+pthread_detach pthread_join pthread_cond_broadcast pthread_cond_clockwait pthread_cond_timedwait pthread_cond_wait pthread_mutex_lock
 pthread_mutex_unlock pthread_self pthread_attr_getstack pthread_attr_destroy pthread_sigmask pthread_equal pthread_setcancelstate
 pthread_setcanceltype getcontext makecontext sigaltstack swapcontext
 sigaddset sigemptyset sigfillset sigismember sigpending
