@@ -27,14 +27,13 @@ static struct {
 	bool no_usage;	/* a usage and a handle type are refused together */
 	CUresult export_result, raise_result;
 	/* called once, in the middle of a call: before or after the driver does its work */
-	void (*before_get)(void), (*before_set)(void), (*after_set)(void), (*in_export)(void);
+	_Atomic(void (*)(void)) before_get, before_set, after_set, in_export;
 } drv;
 
-static void once(void (**what)(void))
+static void once(_Atomic(void (*)(void)) *what)
 {
-	void (*call)(void) = *what;
+	void (*call)(void) = atomic_exchange(what, NULL);
 
-	*what = NULL;
 	if (call)
 		call();
 }
