@@ -36,13 +36,8 @@ static const uint8_t page_of[RECORDS] = { 0, 1, 2, 8, 3, 4, 6, 15 }; /* four of 
 static struct range {
 	uint64_t begin, end;
 } reserved[MOST], mapped[MOST];
-static unsigned int reserved_n, mapped_n, memories, refuse_in;
+static unsigned int reserved_n, mapped_n, memories;
 
-/* True for the call that is to fail. */
-static bool refuses(void)
-{
-	return refuse_in && !--refuse_in;
-}
 
 static bool overlaps(const struct range *ranges, unsigned int n, uint64_t begin, uint64_t end)
 {
@@ -128,41 +123,9 @@ static CUresult set_access(CUdeviceptr p, size_t size, const CUmemAccessDesc *ac
 	PROMISE(n && access[0].location.type == CU_MEM_LOCATION_TYPE_DEVICE && is_within(p, size));
 	return refuses() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
-static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
-{
-	(void)p, (void)handle, (void)flags;
-	return CUDA_ERROR_INVALID_VALUE; /* it is none of the driver's */
-}
-static CUresult close_memory(CUdeviceptr p)
-{
-	(void)p;
-	return CUDA_ERROR_INVALID_VALUE;
-}
-static CUresult alloc(CUdeviceptr *p, size_t size)
-{
-	(void)size;
-	*p = 0x1000;
-	return CUDA_SUCCESS;
-}
 static CUresult free_memory(CUdeviceptr p)
 {
 	(void)p;
-	return CUDA_SUCCESS;
-}
-static CUresult make_event(CUevent *event, unsigned int flags)
-{
-	(void)flags;
-	*event = (CUevent)0xe0;
-	return CUDA_SUCCESS;
-}
-static CUresult any_event(CUevent event)
-{
-	(void)event;
-	return CUDA_SUCCESS;
-}
-static CUresult exchange(CUstreamCaptureMode *mode)
-{
-	(void)mode;
 	return CUDA_SUCCESS;
 }
 
@@ -221,14 +184,8 @@ static void open_right(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	char *none[] = { NULL };
-	int folder;
-
 	(void)argc, (void)argv;
-	cl_options_read(&cl_options, none, NULL);
-	cl_options.dir.text = fuzz_folder();
-	cl_options.log.number = CL_LOG_OFF;
-	cl_options.report.number = CL_REPORT_OFF;
+	begin();
 	cl_driver.cuMemAddressReserve = reserve;
 	cl_driver.cuMemAddressFree = address_free;
 	cl_driver.cuMemImportFromShareableHandle = import_memory;
@@ -236,53 +193,18 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	cl_driver.cuMemMap = map;
 	cl_driver.cuMemUnmap = unmap;
 	cl_driver.cuMemSetAccess = set_access;
-	cl_driver.cuIpcOpenMemHandle_v2 = open_memory;
-	cl_driver.cuIpcCloseMemHandle = close_memory;
-	cl_driver.cuMemAlloc_v2 = alloc;
 	cl_driver.cuMemFree_v2 = free_memory;
-	cl_driver.cuEventCreate = make_event;
-	cl_driver.cuEventDestroy_v2 = any_event;
-	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
-	cl_driver.cuCtxGetCurrent = current;
-	cl_driver.cuCtxGetDevice = device;
-	cl_driver.cuDevicePrimaryCtxGetState = primary;
-	cl_driver.cuMemGetAddressRange_v2 = range;
-	cl_identity_self(&cl_self.identity);
-	folder = open(fuzz_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	PROMISE(folder >= 0);
-	make_other(folder);
-	PROMISE(cl_region_open(&other, folder, other.file_id, NULL) == 0);
-	close(folder);
+	meet_other();
 	open_right();
 	return 0;
 }
 
-static CUipcMemHandle handle_from(struct input *in, uint64_t how)
+/* Its pointer lies elsewhere. */
+static void change_handle(CUipcMemHandle *handle, struct input *in)
 {
-	CUipcMemHandle handle = right_handle(how % RECORDS);
-	struct cl_stamp stamp;
-	uint64_t word;
+	uint64_t word = eat(in, 8);
 
-	switch (how >> 6) {
-	case 0: /* right */
-		break;
-	case 1: /* some bytes differ */
-		for (uint64_t n = eat(in, 1) % 8; n; n--)
-			handle.reserved[eat(in, 1) % 64] = (char)eat(in, 1);
-		break;
-	case 2: /* it has another stamp, of an existing file */
-		memcpy(&word, handle.reserved + 56, sizeof word);
-		stamp = cl_stamp_unpack(word);
-		stamp.record = (uint32_t)eat(in, 3) & (CL_RECORDS - 1);
-		stamp.generation = (uint32_t)eat(in, 3) & (CL_GENERATIONS - 1);
-		word = cl_stamp_pack(stamp);
-		memcpy(handle.reserved + 56, &word, sizeof word);
-		break;
-	default: /* its pointer lies elsewhere */
-		word = eat(in, 8);
-		memcpy(handle.reserved, &word, sizeof word);
-	}
-	return handle;
+	memcpy(handle->reserved, &word, sizeof word);
 }
 
 static bool is_an_error_of_ours(CUresult result)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An exporter for targets that open handles: a child with a file and a socket, which answers requests for
- * descriptors as the importer's script says.  The target has publish(), which writes one record of the file, and
- * say_right(), which makes the answer of a right exporter.
+ * descriptors as the importer's script says.  The target has publish(), which writes one record of the file,
+ * say_right(), which makes the answer of a right exporter, right_handle() and change_handle().
  *
  * The clock is advanced wherever the library would pause.
  */
@@ -20,10 +20,12 @@
 #include <unistd.h>
 
 #include "shim/base/clock.h"
+#include "shim/base/log.h"
 #include "shim/descriptors/protocol.h"
 #include "shim/descriptors/socket.h"
 #include "shim/self/self.h"
 #include "shim/shm/record.h"
+#include "tests/fuzz/context.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { RECORDS = 8, SCRIPTED = 3, FDS = CL_SERVE_BATCH + 6, HIGHEST = 1024 };
@@ -36,6 +38,53 @@ int nanosleep(const struct timespec *pause, struct timespec *left)
 	(void)pause, (void)left;
 	atomic_fetch_add(&cl_clock_ahead, 250000000);
 	return 0;
+}
+
+/* ------------------------------------------------------------------- the driver */
+static unsigned int refuse_in;
+
+/* True for the call that is to fail. */
+static bool refuses(void)
+{
+	return refuse_in && !--refuse_in;
+}
+
+static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
+{
+	(void)p, (void)handle, (void)flags;
+	return CUDA_ERROR_INVALID_VALUE; /* it is none of the driver's */
+}
+
+static CUresult close_memory(CUdeviceptr p)
+{
+	(void)p;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult alloc(CUdeviceptr *p, size_t size)
+{
+	(void)size;
+	*p = 0x1000;
+	return CUDA_SUCCESS;
+}
+
+static CUresult make_event(CUevent *event, unsigned int flags)
+{
+	(void)flags;
+	*event = (CUevent)0xe0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult any_event(CUevent event)
+{
+	(void)event;
+	return CUDA_SUCCESS;
+}
+
+static CUresult exchange(CUstreamCaptureMode *mode)
+{
+	(void)mode;
+	return CUDA_SUCCESS;
 }
 
 /* ------------------------------------------------------------------ the exporter */
@@ -51,6 +100,9 @@ static struct script {
 	struct said said[SCRIPTED];
 } *script;
 
+/* of the target */
+static CUipcMemHandle right_handle(uint32_t record);
+static void change_handle(CUipcMemHandle *handle, struct input *in);
 static void publish(struct cl_region *r, uint32_t record);
 /* What a right exporter says of what @record is in, from @from on. */
 static void say_right(struct said *said, uint32_t record, uint32_t first, uint64_t from);
@@ -143,6 +195,66 @@ static void make_other(int folder)
 }
 
 /* ------------------------------------------------------------------- the importer */
+/* Sets the options, and those calls of the driver that both targets have.  The target adds its own, and meets the exporter. */
+static void begin(void)
+{
+	char *none[] = { NULL };
+
+	cl_options_read(&cl_options, none, NULL);
+	cl_options.dir.text = fuzz_folder();
+	cl_options.log.number = CL_LOG_OFF;
+	cl_options.report.number = CL_REPORT_OFF;
+	cl_driver.cuIpcOpenMemHandle_v2 = open_memory;
+	cl_driver.cuIpcCloseMemHandle = close_memory;
+	cl_driver.cuMemAlloc_v2 = alloc;
+	cl_driver.cuEventCreate = make_event;
+	cl_driver.cuEventDestroy_v2 = any_event;
+	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
+	cl_driver.cuCtxGetCurrent = current;
+	cl_driver.cuCtxGetDevice = device;
+	cl_driver.cuDevicePrimaryCtxGetState = primary;
+	cl_driver.cuMemGetAddressRange_v2 = range;
+}
+
+static void meet_other(void)
+{
+	int folder = open(fuzz_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	PROMISE(folder >= 0);
+	cl_identity_self(&cl_self.identity);
+	make_other(folder);
+	PROMISE(cl_region_open(&other, folder, other.file_id, NULL) == 0);
+	close(folder);
+}
+
+/* A handle of a record: right, with some bytes changed, with another stamp, or as the target changes it. */
+static CUipcMemHandle handle_from(struct input *in, uint64_t how)
+{
+	CUipcMemHandle handle = right_handle(how % RECORDS);
+	struct cl_stamp stamp;
+	uint64_t word;
+
+	switch (how >> 6) {
+	case 0: /* right */
+		break;
+	case 1: /* some bytes differ */
+		for (uint64_t n = eat(in, 1) % 8; n; n--)
+			handle.reserved[eat(in, 1) % 64] = (char)eat(in, 1);
+		break;
+	case 2: /* it has another stamp, of an existing file */
+		memcpy(&word, handle.reserved + 56, sizeof word);
+		stamp = cl_stamp_unpack(word);
+		stamp.record = (uint32_t)eat(in, 3) & (CL_RECORDS - 1);
+		stamp.generation = (uint32_t)eat(in, 3) & (CL_GENERATIONS - 1);
+		word = cl_stamp_pack(stamp);
+		memcpy(handle.reserved + 56, &word, sizeof word);
+		break;
+	default:
+		change_handle(&handle, in);
+	}
+	return handle;
+}
+
 static unsigned int holds_in_other(void)
 {
 	unsigned int n = 0;

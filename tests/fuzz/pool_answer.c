@@ -31,13 +31,8 @@ static struct {
 	CUdeviceptr at;
 	CUmemoryPool pool;
 } pointer[MOST];
-static unsigned int pools_n, pointers_n, refuse_in;
+static unsigned int pools_n, pointers_n;
 
-/* True for the call that is to fail. */
-static bool refuses(void)
-{
-	return refuse_in && !--refuse_in;
-}
 static bool is_pool(CUmemoryPool pool)
 {
 	uintptr_t i = (uintptr_t)pool - 1;
@@ -105,47 +100,15 @@ static CUresult free_async(CUdeviceptr p, CUstream stream)
 	(void)stream;
 	return free_memory(p);
 }
-static CUresult alloc(CUdeviceptr *p, size_t size)
-{
-	(void)size;
-	*p = 0x1000;
-	return CUDA_SUCCESS;
-}
 static CUresult attribute(void *data, CUpointer_attribute what, CUdeviceptr p)
 {
 	(void)what, (void)p;
 	*(int *)data = 0;
 	return CUDA_SUCCESS;
 }
-static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
-{
-	(void)p, (void)handle, (void)flags;
-	return CUDA_ERROR_INVALID_VALUE; /* it is none of the driver's */
-}
-static CUresult close_memory(CUdeviceptr p)
-{
-	(void)p;
-	return CUDA_ERROR_INVALID_VALUE;
-}
-static CUresult make_event(CUevent *event, unsigned int flags)
-{
-	(void)flags;
-	*event = (CUevent)0xe0;
-	return CUDA_SUCCESS;
-}
 static CUresult record_event(CUevent event, CUstream stream)
 {
 	(void)event, (void)stream;
-	return CUDA_SUCCESS;
-}
-static CUresult any_event(CUevent event)
-{
-	(void)event;
-	return CUDA_SUCCESS;
-}
-static CUresult exchange(CUstreamCaptureMode *mode)
-{
-	(void)mode;
 	return CUDA_SUCCESS;
 }
 
@@ -211,14 +174,8 @@ static void open_right(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	char *none[] = { NULL };
-	int folder;
-
 	(void)argc, (void)argv;
-	cl_options_read(&cl_options, none, NULL);
-	cl_options.dir.text = fuzz_folder();
-	cl_options.log.number = CL_LOG_OFF;
-	cl_options.report.number = CL_REPORT_OFF;
+	begin();
 	cl_options.collector.number = CL_COLLECTOR_INLINE; /* so that an input means the same in each run */
 	cl_driver.cuMemPoolImportFromShareableHandle = import_pool;
 	cl_driver.cuMemPoolDestroy = destroy_pool;
@@ -226,55 +183,20 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	cl_driver.cuMemPoolImportPointer = import_pointer;
 	cl_driver.cuMemFree_v2 = free_memory;
 	cl_driver.cuMemFreeAsync = free_async;
-	cl_driver.cuMemAlloc_v2 = alloc;
 	cl_driver.cuPointerGetAttribute = attribute;
-	cl_driver.cuIpcOpenMemHandle_v2 = open_memory;
-	cl_driver.cuIpcCloseMemHandle = close_memory;
-	cl_driver.cuEventCreate = make_event;
 	cl_driver.cuEventRecord = record_event;
 	cl_driver.cuEventQuery = any_event;
-	cl_driver.cuEventDestroy_v2 = any_event;
-	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
-	cl_driver.cuCtxGetCurrent = current;
-	cl_driver.cuCtxGetDevice = device;
-	cl_driver.cuDevicePrimaryCtxGetState = primary;
-	cl_driver.cuMemGetAddressRange_v2 = range;
-	cl_identity_self(&cl_self.identity);
-	folder = open(fuzz_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	PROMISE(folder >= 0);
-	make_other(folder);
-	PROMISE(cl_region_open(&other, folder, other.file_id, NULL) == 0);
-	close(folder);
+	meet_other();
 	open_right();
 	return 0;
 }
 
-static CUipcMemHandle handle_from(struct input *in, uint64_t how)
+/* It names another pool. */
+static void change_handle(CUipcMemHandle *handle, struct input *in)
 {
-	CUipcMemHandle handle = right_handle(how % RECORDS);
-	struct cl_stamp stamp;
-	uint64_t word;
+	uint64_t word = eat(in, 1);
 
-	switch (how >> 6) {
-	case 0: /* right */
-		break;
-	case 1: /* some bytes differ */
-		for (uint64_t n = eat(in, 1) % 8; n; n--)
-			handle.reserved[eat(in, 1) % 64] = (char)eat(in, 1);
-		break;
-	case 2: /* it has another stamp, of an existing file */
-		memcpy(&word, handle.reserved + 56, sizeof word);
-		stamp = cl_stamp_unpack(word);
-		stamp.record = (uint32_t)eat(in, 3) & (CL_RECORDS - 1);
-		stamp.generation = (uint32_t)eat(in, 3) & (CL_GENERATIONS - 1);
-		word = cl_stamp_pack(stamp);
-		memcpy(handle.reserved + 56, &word, sizeof word);
-		break;
-	default: /* it names another pool */
-		word = eat(in, 1);
-		memcpy(handle.reserved + offsetof(struct cl_pool_handle, pool), &word, sizeof word);
-	}
-	return handle;
+	memcpy(handle->reserved + offsetof(struct cl_pool_handle, pool), &word, sizeof word);
 }
 
 /* A damaged or hostile exporter's file: its record has other export data, another kind, or another size. */
