@@ -197,13 +197,15 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 	}
 	result = cl_imported_pool_get(named, device, &pool);
 	if (result == CUDA_SUCCESS) {
+		result = cl_imported_pool_give_access(pool, device);
 		/*
 		 * cuIpcOpenMemHandle() spoils no stream capture, and an import of a pool's pointer does (measured): so
 		 * the import is made in the capture mode that allows it
 		 */
 		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-		result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
-						(CUmemPoolPtrExportData *)(void *)named->form.data);
+		if (result == CUDA_SUCCESS)
+			result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
+							(CUmemPoolPtrExportData *)(void *)named->form.data);
 		cl_stay_end(&stay);
 		if (result == CUDA_SUCCESS) {
 			cl_pool_open_add(open, *dptr, &name, pool);

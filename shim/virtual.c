@@ -264,6 +264,11 @@ CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	return result;
 }
 
+static void give_up(struct cl_imported_pool *pool)
+{
+	cl_pool_open_gives_up(&cl_exporter, pool);
+}
+
 void cl_virtual_peer_enabled(CUcontext peer)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
@@ -279,7 +284,7 @@ void cl_virtual_peer_enabled(CUcontext peer)
 		return;
 	cl_virtual_peer(of, device);
 	/* whatever is open by now: another thread may be about to open its first block */
-	cl_imported_pools_add_device(of, device);
+	cl_imported_pools_add_device(of, device, give_up);
 }
 
 /* ---------------------------------------------------------------- opens and closes */

@@ -218,7 +218,18 @@ static int next_batch(const struct cl_asking *asking, struct asked *asked)
 	return 0;
 }
 
-int cl_ask(const struct cl_asking *asking)
+/* A batch has come: the exporter works for us. */
+static void put_off(struct cl_asking *asking)
+{
+	uint64_t until = cl_now() + asking->more;
+
+	if (until > asking->latest)
+		until = asking->latest;
+	if (until > asking->until)
+		asking->until = until;
+}
+
+int cl_ask(struct cl_asking *asking)
 {
 	struct asked asked = { .socket = { .fd = -1 }, .total = 1 };
 	struct timespec moment = { 0, MILLISECOND };
@@ -232,6 +243,8 @@ int cl_ask(const struct cl_asking *asking)
 			err = connect_to(asking->region, asking->until, &asked.socket);
 		if (!err)
 			err = next_batch(asking, &asked);
+		if (!err)
+			put_off(asking);
 		/* too much is under way to others */
 		if (err == -EAGAIN) {
 			nanosleep(&moment, NULL);

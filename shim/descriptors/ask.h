@@ -4,8 +4,9 @@
  * handle names.  protocol.h has what the two sides say.
  *
  * What must hold:
- *  - It returns by its deadline, whatever the other side does or fails to do.  If the exporter is dead
- *    it returns at once, even if somebody else has its socket open.
+ *  - It returns by its deadline, whatever the other side does or fails to do.  Each batch that comes puts the
+ *    deadline off, because a driver can need tens of milliseconds for each descriptor (doc/measurements.md), but
+ *    never past .latest.  If the exporter is dead it returns at once, even if somebody else has its socket open.
  *  - A descriptor is given to the caller only from the process that has made the exporter's file, as far
  *    as the kernel can tell: the same effective user, and the pid of the file or, from another PID
  *    namespace, of the process that has its lock.  A process that this one cannot see is known by its user alone.
@@ -23,7 +24,9 @@ struct cl_asking {
 	struct cl_region *region; /* the exporter's file, not our own; it stays open meanwhile */
 	uint32_t record, generation;
 	uint64_t offset; /* for the exporter's callback */
-	uint64_t until;	 /* the deadline; cl_now(), ns */
+	uint64_t until;	 /* the deadline; cl_now(), ns.  cl_ask() puts it off */
+	uint64_t more;	 /* ns from the last batch to the deadline, at least; 0: it stays as it is */
+	uint64_t latest; /* cl_now(), ns: the deadline is never put off past this */
 	/*
 	 * Is given each piece in order, and a descriptor that is closed when it returns.  It returns
 	 * 0, or an error below 0 that ends the asking.
@@ -45,6 +48,6 @@ struct cl_asking {
  *   -EBADMSG           what came is not an answer
  * take() may have been given some pieces before.  The caller has no lock of ours.
  */
-int cl_ask(const struct cl_asking *asking);
+int cl_ask(struct cl_asking *asking);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/blocks/blocks.h"
 #include "shim/diag/stack.h"
@@ -21,8 +22,10 @@
 #include "shim/self/self.h"
 #include "shim/shm/virtual_handle.h"
 
-/* ns that an unmap waits at most for the driver to make descriptors.  One takes 50 us (measured). */
+/* ns that an unmap waits at most for the driver to make descriptors.  One takes 50 us, on a slow host 33 ms (measured). */
 #define EXPORT_WAIT 1000000000ull
+
+uint64_t cl_virtual_batch_time = 20000000;
 
 static pthread_cond_t exported = PTHREAD_COND_INITIALIZER; /* with cl_exports_lock */
 
@@ -215,21 +218,25 @@ static int make_descriptor(uint64_t address, int *fd)
 	return result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
 }
 
-/* Makes the descriptors of @n pieces.  Returns 0, or -errno: then it has closed those that it made. */
+/*
+ * Makes the descriptors of the first of @n pieces: as many as it can in cl_virtual_batch_time, but at least one.  Returns how many,
+ * or -errno: then it has closed those that it made.
+ */
 static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, int *fds)
 {
+	uint64_t until = cl_now() + cl_virtual_batch_time;
 	struct cl_stay stay;
 	int err = 0, made = 0;
 
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	while (!err && made < n) {
+	while (!err && made < n && (!made || cl_now() < until)) {
 		err = make_descriptor(base + piece[made].offset, &fds[made]);
 		made += !err;
 	}
 	cl_stay_end(&stay);
 	while (err && made)
 		close(fds[--made]);
-	return err;
+	return err ? err : made;
 }
 
 /* Answers a request for virtual memory: a cl_service_pieces. */
@@ -238,7 +245,7 @@ static int virtual_pieces(struct cl_exporter *ex, const struct cl_request *reque
 {
 	struct asked asked;
 	uint64_t base = 0;
-	int n, err;
+	int n, made;
 
 	cl_lock(&cl_exports_lock);
 	n = find_asked_locked(ex, request, &asked);
@@ -251,12 +258,12 @@ static int virtual_pieces(struct cl_exporter *ex, const struct cl_request *reque
 	cl_unlock(&cl_exports_lock);
 	if (n <= 0)
 		return n;
-	err = make_descriptors(base, piece, n, fds);
+	made = make_descriptors(base, piece, n, fds);
 	cl_lock(&cl_exports_lock);
 	count_exporting_locked(base, piece, n, -1);
 	pthread_cond_broadcast(&exported);
 	cl_unlock(&cl_exports_lock);
-	return err ? err : n;
+	return made;
 }
 
 /* --------------------------------------------------------------------- exports */

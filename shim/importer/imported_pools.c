@@ -145,7 +145,18 @@ static CUresult give_all_access(CUmemoryPool pool, CUdevice device)
 	return result;
 }
 
-void cl_imported_pools_add_device(CUdevice of, CUdevice device)
+CUresult cl_imported_pool_give_access(struct cl_imported_pool *pool, CUdevice device)
+{
+	CUresult result;
+	struct cl_stay stay;
+
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	result = give_all_access(pool->handle, device);
+	cl_stay_end(&stay);
+	return result;
+}
+
+void cl_imported_pools_add_device(CUdevice of, CUdevice device, void (*give_up)(struct cl_imported_pool *pool))
 {
 	struct cl_imported_pool *some[16];
 	struct cl_link *link, *next;
@@ -171,7 +182,7 @@ void cl_imported_pools_add_device(CUdevice of, CUdevice device)
 		cl_unlock(&cl_imports_lock);
 		for (unsigned int i = 0; i < n; i++) {
 			give_access(some[i]->handle, device);
-			cl_imported_pool_put(some[i]);
+			give_up(some[i]);
 		}
 	} while (n == 16);
 	cl_stay_end(&stay);
@@ -286,11 +297,6 @@ CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device
 		return CUDA_ERROR_NOT_SUPPORTED;
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	result = get(named, device, pool);
-	if (result == CUDA_SUCCESS) {
-		result = give_all_access((*pool)->handle, device);
-		if (result != CUDA_SUCCESS)
-			cl_imported_pool_put(*pool);
-	}
 	cl_stay_end(&stay);
 	return result;
 }

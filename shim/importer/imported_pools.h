@@ -37,21 +37,25 @@ int cl_pool_named_get(struct cl_pool_named *named, const void *handle);
 void cl_pool_named_put(struct cl_pool_named *named);
 
 /*
- * Takes a reference to the pool of @named, and imports the pool first if nobody here has it.  Gives @device and its
- * peers access to it.  Returns:
+ * Takes a reference to the pool of @named, for @device, and imports the pool first if nobody here has it.  Returns:
  *	CUDA_SUCCESS			*@pool is the pool
  *	CUDA_ERROR_INVALID_HANDLE	the handle is stale or its exporter is dead
  *	any other			the driver's refusal; or (logged) the exporter does not hand the pool over
  */
 CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool);
 CUmemoryPool cl_imported_pool_handle(const struct cl_imported_pool *pool);
+/* Lets @device and its peers reach @pool.  Returns CUDA_SUCCESS, or the driver's first refusal. */
+CUresult cl_imported_pool_give_access(struct cl_imported_pool *pool, CUdevice device);
 /*
  * Gives a reference back.  If it was the last, our use of the pool ends (pool_uses.h).  Returns the pool if the driver
  * has refused to destroy it, so that the caller has that done later.  Else returns NULL.
  */
-CUmemoryPool cl_imported_pool_put(struct cl_imported_pool *pool);
-/* @device has got access to the memory of contexts of @of: gives it access to the pools that @of reaches. */
-void cl_imported_pools_add_device(CUdevice of, CUdevice device);
+CUmemoryPool cl_imported_pool_put(struct cl_imported_pool *pool) __attribute__((warn_unused_result));
+/*
+ * @device has got access to the memory of contexts of @of: gives it access to the pools that @of reaches.  Has a reference
+ * to each of them meanwhile, and gives it to @give_up, which calls cl_imported_pool_put().
+ */
+void cl_imported_pools_add_device(CUdevice of, CUdevice device, void (*give_up)(struct cl_imported_pool *pool));
 
 void cl_imported_pools_forget(void); /* in a forked child */
 

@@ -291,22 +291,18 @@ static void add_new_peers(CUdevice of, uint64_t had)
  * Asks the exporter once, and maps what it hands over.  *@err is 0, or -errno if the exporter or the import has failed.
  * Returns the driver's result; CUDA_ERROR_NOT_FOUND if a piece that was mapped here has been unmapped meanwhile.
  */
-static CUresult get_and_map(const struct cl_resolved *resolved, struct getting *get, uint64_t until, CUdevice device,
+static CUresult get_and_map(const struct cl_resolved *resolved, struct cl_asking *asking, CUdevice device,
 			    CUdeviceptr *address, int *err)
 {
+	struct getting *get = asking->arg;
 	struct cl_virtual_handle handle;
 	struct cl_mirror_want want;
 	uint64_t with = atomic_load(&peers[device]);
 	CUresult result;
 
 	memcpy(&handle, resolved->handle, sizeof handle);
-	*err = cl_ask(&(struct cl_asking){ .region = &get->peer->region,
-					   .record = resolved->stamp.record,
-					   .generation = resolved->stamp.generation,
-					   .offset = handle.offset,
-					   .until = until,
-					   .take = take,
-					   .arg = get });
+	asking->offset = handle.offset;
+	*err = cl_ask(asking);
 	if (*err < 0) {
 		result = get->result;
 		let_go(get);
@@ -326,14 +322,28 @@ static CUresult get_and_map(const struct cl_resolved *resolved, struct getting *
 	return result;
 }
 
+/* Sets the exporter to ask, and for how long. */
+static void begin_asking(struct cl_asking *asking, struct cl_peer *peer)
+{
+	uint64_t now = cl_now();
+
+	asking->region = &peer->region;
+	asking->until = now + CL_VIRTUAL_WAIT;
+	asking->more = CL_VIRTUAL_WAIT;
+	asking->latest = now + CL_VIRTUAL_LONGEST;
+}
+
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address)
 {
 	const struct named named = name_of(resolved);
 	struct cl_peer *peer = resolved->hold->peer;
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
+	struct cl_asking asking = { .record = resolved->stamp.record,
+				    .generation = resolved->stamp.generation,
+				    .take = take,
+				    .arg = &get };
 	const struct timespec pause = { 0, 1000000 };
 	struct cl_stay stay;
-	uint64_t until = cl_now() + CL_VIRTUAL_WAIT;
 	CUresult result;
 	int err;
 
@@ -345,15 +355,16 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	if (cl_mirror_on_unmapped != on_unmapped)
 		cl_mirror_on_unmapped = on_unmapped;
 	cl_unlock(&cl_imports_lock);
+	begin_asking(&asking, peer);
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	for (;;) {
 		get.result = CUDA_SUCCESS;
-		result = get_and_map(resolved, &get, until, device, address, &err);
+		result = get_and_map(resolved, &asking, device, address, &err);
 		/* an allocation that was mapped here has been unmapped since: imports all of them the next time */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
 		if (!may_come(&named, err) && !get.all)
 			break;
-		if (cl_now() >= until) {
+		if (cl_now() >= asking.until) {
 			result = CUDA_SUCCESS;
 			err = -EBUSY;
 			break;
@@ -376,8 +387,7 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 	const struct timespec pause = { 0, 1000000 };
 	int err;
 
-	asking->region = &peer->region;
-	asking->until = cl_now() + CL_VIRTUAL_WAIT;
+	begin_asking(asking, peer);
 	while ((err = cl_ask(asking)), may_come(&named, err) && cl_now() < asking->until)
 		nanosleep(&pause, NULL);
 	if (err >= 0 || err == -EIO)

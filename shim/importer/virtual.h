@@ -17,7 +17,8 @@
 #include "shim/importer/mirror.h"
 
 /* An open waits so long at most for its exporter, which may be stopped or busy. */
-#define CL_VIRTUAL_WAIT 5000000000ull /* ns */
+#define CL_VIRTUAL_WAIT 5000000000ull /* ns, for each batch of descriptors */
+#define CL_VIRTUAL_LONGEST 300000000000ull /* ns, for all of them, however many come */
 /* All opens together wait so long at most for an exporter without a service: it is ending, or has lost its socket. */
 #define CL_VIRTUAL_NO_SERVICE 2000000000ull /* ns */
 
@@ -44,7 +45,8 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result);
 /* ---------------------------------------- for handles of pools' blocks as well (imported_pools.h) */
 struct cl_asking;
 /*
- * Asks the service of @peer, process @pid, by cl_ask(), for CL_VIRTUAL_WAIT at most.  Sets @asking->region and .until.
+ * Asks the service of @peer, process @pid, by cl_ask(), with CL_VIRTUAL_WAIT for each batch and CL_VIRTUAL_LONGEST for
+ * all.  Sets @asking->region and the deadline.
  * Returns:
  *	CUDA_SUCCESS			@asking->take() was called, and has succeeded or refused with -EIO
  *	CUDA_ERROR_INVALID_HANDLE	the handle is stale or its exporter is dead

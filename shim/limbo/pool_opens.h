@@ -50,7 +50,7 @@ void cl_pool_open_add(struct cl_pool_open *open, CUdeviceptr address, const stru
  * what the program gets, and our use of the pool is over if this was its last open.  *wake: see cl_pool_import_free().
  */
 bool cl_pool_open_close(struct cl_exporter *ex, CUdeviceptr address, CUresult *result, bool *wake);
-/* Gives back the caller's reference to @pool, of which no block was opened.  Our use of it may be over then. */
+/* Gives back the caller's reference to @pool, for which it has opened no block.  Our use of it may be over then. */
 void cl_pool_open_gives_up(struct cl_exporter *ex, struct cl_imported_pool *pool);
 /* Returns true if @address was opened by a handle, and not every open of it is closed. */
 bool cl_pool_open_is_open(CUdeviceptr address);

@@ -181,6 +181,69 @@ IN_A_CHILD(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale)
 	cl_region_close(&peer.region);
 }
 
+/* ---------------------------------------------------------------------- deadlines */
+/* Returns what an asking of eight batches gives.  Its deadline is in a second, and goes @more ms past each batch. */
+static int ask_eight(struct exporter *its, uint64_t more, uint64_t latest, unsigned int *n)
+{
+	struct cl_region region;
+	struct taken taken = { .of = its };
+	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken };
+	int got;
+
+	its->pieces = 8 * CL_SERVE_BATCH;
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
+	asking.until = cl_now() + 1000 * MS;
+	asking.more = more * MS;
+	asking.latest = cl_now() + latest * MS;
+	got = cl_ask(&asking);
+	cl_region_close(&region);
+	*n = taken.n;
+	return got;
+}
+/* As a driver on a slow host. */
+static void be_slow(struct exporter *mine, const struct cl_request *request)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 200 * MS }, NULL);
+}
+IN_A_CHILD(an_exporter_that_is_slow_and_works_is_waited_for)
+{
+	struct exporter *its = start_serving(0);
+	unsigned int n;
+
+	its->amid = be_slow;
+	CHECK_EQUAL(ask_eight(its, SOON, SOON, &n), 8 * (int)CL_SERVE_BATCH);
+	CHECK_EQUAL(n, 8 * CL_SERVE_BATCH);
+}
+IN_A_CHILD(however_much_comes_there_is_a_last_moment)
+{
+	struct exporter *its = start_serving(0);
+	uint64_t began = test_now();
+	unsigned int n;
+
+	its->amid = be_slow;
+	CHECK_EQUAL(ask_eight(its, SOON, 500, &n), -ETIMEDOUT);
+	CHECK(n && n < 8 * CL_SERVE_BATCH);
+	CHECK(test_now() - began >= 1000 * MS); /* the first deadline is never brought forward */
+}
+static void stop_after_one(struct exporter *mine, const struct cl_request *request)
+{
+	if (request->first)
+		raise(SIGSTOP);
+}
+IN_A_CHILD(one_that_stops_between_two_batches_is_not_waited_for_longer_than_for_one)
+{
+	struct exporter *its = start_serving(0);
+	uint64_t began = test_now();
+	unsigned int n;
+
+	its->amid = stop_after_one;
+	CHECK_EQUAL(ask_eight(its, 1500, SOON, &n), -ETIMEDOUT);
+	CHECK_EQUAL(n, CL_SERVE_BATCH);
+	CHECK(test_now() - began >= 1500 * MS && test_now() - began < SOON * MS);
+	kill_exporter(its);
+}
+
 /* Returns whether the last look counts @after ns later, for @record. */
 static bool was_up(uint64_t after, uint32_t record)
 {
@@ -214,6 +277,9 @@ int main(void)
 		TEST(made_up_answers_are_refused_and_leave_no_descriptor),
 		TEST(more_descriptors_than_there_is_room_for_are_closed),
 		TEST(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale),
+		TEST(an_exporter_that_is_slow_and_works_is_waited_for),
+		TEST(however_much_comes_there_is_a_last_moment),
+		TEST(one_that_stops_between_two_batches_is_not_waited_for_longer_than_for_one),
 		TEST(an_importer_without_descriptors_gets_an_error),
 	};
 

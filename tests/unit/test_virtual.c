@@ -318,6 +318,7 @@ enum { MANY = 70, BATCH = CL_SERVE_BATCH };
 static struct {
 	unsigned int times[MANY + 2], n;
 	unsigned int unmapped, mapped; /* after the first batch */
+	_Atomic unsigned int made;     /* descriptors */
 	CUmemGenericAllocationHandle memory, wide; /* .wide, if set, is mapped over the end of the last piece */
 } moving;
 
@@ -326,6 +327,7 @@ static CUresult make_fd(void *fd, CUmemGenericAllocationHandle handle, CUmemAllo
 {
 	int its = (int)syscall(SYS_memfd_create, "piece", 1u /* MFD_CLOEXEC */);
 
+	moving.made++;
 	memcpy(fd, &its, sizeof its);
 	return its < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
@@ -356,22 +358,18 @@ static int is_locked(struct cl_region *region, off_t byte)
 }
 static const struct cl_lock_ops of_another = { .is_locked = is_locked };
 
-static int open_while_one_moves(unsigned int from, unsigned int to)
+/* Shares MANY allocations, and has this process ask for them.  Returns what cl_ask() does. */
+static int share_many(int (*take)(void *arg, const struct cl_piece *piece, int fd))
 {
 	CUmemAllocationProp prop = { DEVICE, .type = CU_MEM_ALLOCATION_TYPE_PINNED };
 	struct cl_stamp stamp;
 	int got;
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = UINT64_MAX, .take = take_moving };
+	struct cl_asking asking = { .region = &region, .until = UINT64_MAX, .take = take };
 
-	start();
 	cl_driver.cuMemExportToShareableHandle = make_fd;
 	cl_driver.cuMemRetainAllocationHandle = retain;
 	CHECK_EQUAL(cl_virtual_create(&moving.memory, SIZE, &prop, 0), CUDA_SUCCESS);
-	if (!from)
-		CHECK_EQUAL(cl_virtual_create(&moving.wide, 2 * SIZE, &prop, 0), CUDA_SUCCESS);
-	moving.unmapped = from;
-	moving.mapped = to;
 	cl_virtual_reserved(AT, (MANY + 2) * (uint64_t)SIZE);
 	for (unsigned int i = 1; i <= MANY; i++)
 		cl_virtual_mapped(AT + i * (uint64_t)SIZE, SIZE, 0, moving.memory);
@@ -383,9 +381,25 @@ static int open_while_one_moves(unsigned int from, unsigned int to)
 	region.locks = &of_another;
 	got = cl_ask(&asking);
 	cl_service_end(SOON);
+	if (got >= 0)
+		CHECK_EQUAL(got, (int)moving.n);
+	return got;
+}
+
+static int open_while_one_moves(unsigned int from, unsigned int to)
+{
+	CUmemAllocationProp prop = { DEVICE, .type = CU_MEM_ALLOCATION_TYPE_PINNED };
+	int got;
+
+	start();
+	cl_virtual_batch_time = UINT32_MAX; /* each batch is full, however slow this machine is */
+	if (!from)
+		CHECK_EQUAL(cl_virtual_create(&moving.wide, 2 * SIZE, &prop, 0), CUDA_SUCCESS);
+	moving.unmapped = from;
+	moving.mapped = to;
+	got = share_many(take_moving);
 	if (got < 0)
 		return got;
-	CHECK_EQUAL(got, (int)moving.n);
 	for (unsigned int i = 1; i <= MANY; i++)
 		CHECK_EQUAL(moving.times[i], i <= BATCH || i != from);
 	return 0;
@@ -405,6 +419,19 @@ IN_A_CHILD(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew)
 {
 	CHECK_EQUAL(open_while_one_moves(0, 0), -ESTALE);
 	CHECK_EQUAL(moving.n, BATCH);
+}
+
+static int take_one(void *arg, const struct cl_piece *piece, int fd)
+{
+	CHECK_EQUAL(piece->offset / SIZE, ++moving.n);
+	CHECK_EQUAL(moving.made, moving.n); /* the next one is not begun before this one is here */
+	return 0;
+}
+IN_A_CHILD(a_batch_leaves_when_its_time_is_over_with_one_piece_at_least)
+{
+	start();
+	cl_virtual_batch_time = 0;
+	CHECK_EQUAL(share_many(take_one), MANY);
 }
 
 /* ------------------------------------------------------------------ no memory */
@@ -462,6 +489,7 @@ int main(void)
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_end),
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_beginning),
 		cmocka_unit_test(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew),
+		cmocka_unit_test(a_batch_leaves_when_its_time_is_over_with_one_piece_at_least),
 		cmocka_unit_test(an_own_open_without_memory_is_no_stale_handle),
 		cmocka_unit_test(without_the_service_there_is_no_handle),
 	};
