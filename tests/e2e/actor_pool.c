@@ -153,3 +153,22 @@ void do_stream_captured(const struct wire_request *q)
 	if (graph)
 		SURE(cu.cuGraphDestroy(graph));
 }
+
+/* What the graph has allocated stays.  The simulated driver has no launch: there the capture has allocated it. */
+void do_stream_launched(const struct wire_request *q)
+{
+	CUstream stream = (CUstream)(uintptr_t)q->a[0];
+	CUgraph graph = NULL;
+
+	TIMED(cu.cuStreamEndCapture(stream, &graph));
+#if CUDA_VERSION >= 12040
+	CUgraphExec exec;
+
+	if (graph && cu.cuGraphLaunch && SURE(cu.cuGraphInstantiateWithFlags(&exec, graph, 0)) &&
+	    SURE(cu.cuGraphLaunch(exec, stream)))
+		SURE(cu.cuStreamSynchronize(stream));
+#else
+	if (graph)
+		SURE(cu.cuGraphDestroy(graph));
+#endif
+}

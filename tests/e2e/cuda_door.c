@@ -30,6 +30,7 @@ static const char *refuse(const char *what, const char *detail)
 #pragma weak cuCtxFromGreenCtx
 #pragma weak cuGreenCtxDestroy
 #pragma weak cuGraphInstantiateWithFlags
+#pragma weak cuGraphLaunch
 #pragma weak cuLibraryLoadData
 #pragma weak cuLibraryGetModule
 #pragma weak cuLibraryGetKernel

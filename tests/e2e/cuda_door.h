@@ -122,7 +122,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 /* Calls requested in their form for per-thread default streams. */
 #define DOOR_PTSZ_CALLS(X) X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020)
 
-/* Calls that older drivers lack; NULL then. */
+/* Calls that older drivers or the simulated one lack; NULL then. */
 #if CUDA_VERSION >= 12040
 #define DOOR_LATER_CALLS(X)                                                                        \
 	X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040)                                   \
@@ -131,6 +131,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040)                                             \
 	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040)                                             \
 	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040)                         \
+	X(cuGraphLaunch, cuGraphLaunch, 10000)                                                     \
 	X(cuLibraryLoadData, cuLibraryLoadData, 12000)                                             \
 	X(cuLibraryGetModule, cuLibraryGetModule, 12000)                                           \
 	X(cuLibraryGetKernel, cuLibraryGetKernel, 12000)                                           \

@@ -71,7 +71,7 @@ void async_capture_access(void)
 			else
 				ASK(p, a_alloc, SMALL, stream);
 			at[own] = p->reply.v[0];
-			ok(!p->reply.result && !ASK(p, stream_captured, stream)->result, "%s: a capture allocates", who);
+			ok(!p->reply.result && !ASK(p, stream_launched, stream)->result, "%s: a capture allocates", who);
 		}
 		fill(p, at[0], SMALL, OWN);
 		fill(p, at[1], SMALL, NEXT);
