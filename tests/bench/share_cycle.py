@@ -94,7 +94,9 @@ class Role:
     def hear(self, seconds=60):
         until = time.monotonic() + seconds
         while b'\n' not in self.rest:
-            if not select.select([self.process.stdout], [], [], max(0, until - time.monotonic()))[0]:
+            ready = select.poll()
+            ready.register(self.process.stdout, select.POLLIN)
+            if not ready.poll(max(0, 1000 * (until - time.monotonic()))):
                 self.fail(f'said nothing for {seconds:g} s')
             got = os.read(self.process.stdout.fileno(), 65536)
             if not got:
@@ -120,6 +122,9 @@ class Role:
             self.fail('does not end')
         if status:
             self.fail(f'ended with status {status}')
+        # many hundred of them live one after another
+        self.process.stdout.close()
+        self.err.close()
 
     def kill(self):
         self.process.kill()

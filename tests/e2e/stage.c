@@ -249,7 +249,7 @@ const struct wire_reply *ask(struct actor *actor, enum wire_operation operation,
 	const struct wire_reply *reply;
 
 	tell(actor, operation, handle, a);
-	reply = hear(actor, ANSWER_MS);
+	reply = hear(actor, actor->answer_ms ? actor->answer_ms : ANSWER_MS);
 	if (*reply->complaint)
 		break_off("%s could not '%s': %s", actor->name, operation_names[operation],
 			  reply->complaint);

@@ -78,6 +78,7 @@ struct actor {
 	int status; /* from waitpid, once it has ended */
 	char out[512], err[512]; /* the paths of its stdout and stderr */
 	const char *door;
+	int answer_ms; /* for an answer, if not ANSWER_MS */
 	struct wire_reply reply; /* the last reply */
 };
 
