@@ -128,6 +128,9 @@ static void play_free(bool async)
 		return;
 	if (!async && me()->busy && o.at != AT_NULL)
 		return;
+	/* doc/differences.md, rule "ended" */
+	if (!async && l && l->exported && !context_alive(me(), current()))
+		return;
 	/* the capturing stream refuses such a free (measured); with culimbo the block belongs to the graph */
 	if (async && me()->stream[o.other].captures &&
 	    (me()->stream[o.other].mode == CU_STREAM_CAPTURE_MODE_RELAXED ||

@@ -32,6 +32,7 @@ static struct rule {
 	{ .name = "pool" }, /* no player asks for the attributes of a pool */
 	{ .name = "large" }, /* a driver crashes on it */
 	{ .name = "end" }, /* likewise */
+	{ .name = "ended" }, /* no player makes this free */
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and afterwards different blocks are open */
 	{ .name = "export" }, /* no player is ever out of memory */
