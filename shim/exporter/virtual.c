@@ -26,7 +26,6 @@
 #define EXPORT_WAIT 1000000000ull
 
 uint64_t cl_virtual_batch_time = 20000000;
-
 static pthread_cond_t exported = PTHREAD_COND_INITIALIZER; /* with cl_exports_lock */
 
 /* ------------------------------------------------------------------- creation */
@@ -218,10 +217,7 @@ static int make_descriptor(uint64_t address, int *fd)
 	return result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
 }
 
-/*
- * Makes the descriptors of the first of @n pieces: as many as it can in cl_virtual_batch_time, but at least one.  Returns how many,
- * or -errno: then it has closed those that it made.
- */
+/* Makes descriptors of @n pieces, or of the first ones if time is over.  Returns how many, or -errno and leaves none. */
 static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, int *fds)
 {
 	uint64_t until = cl_now() + cl_virtual_batch_time;
