@@ -215,6 +215,10 @@ enum pool_call_in_capture {
 	CAPTURED_FREE,
 	CAPTURED_FREE_OTHER,
 	CAPTURED_FREE_SAME, /* in the capturing stream */
+	CAPTURED_FREE_PRIVATE, /* in the capturing stream; of a block of the default pool, which is not shareable */
+	CAPTURED_DESTROY, /* of a pool without blocks */
+	CAPTURED_DESTROY_USED, /* of a pool with a block that is not freed */
+	CAPTURED_EXPORT_NONE, /* of an address where there is no memory */
 };
 void pool_calls_in_captures(struct worker *a, struct worker *b);
 void pool_of_other_device(struct worker *a, struct worker *b);

@@ -115,7 +115,42 @@ static CUresult allocate_in_capture(uint64_t *v)
 
 static CUmemPoolPtrExportData last_import; /* the data of the last POOL_IMPORT */
 
-static CUresult in_capture(enum pool_call_in_capture call, CUdeviceptr pointer, CUstream other)
+/* What a call in a capture needs, made before the capture begins. */
+struct before_capture {
+	CUmemoryPool pool;
+	CUdeviceptr block;
+};
+
+static CUresult prepare(enum pool_call_in_capture call, struct before_capture *before)
+{
+	const CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				       .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 } };
+
+	*before = (struct before_capture){ 0 };
+	if (call == CAPTURED_FREE_PRIVATE) {
+		TRY(driver.p_cuDeviceGetDefaultMemPool(&before->pool, 0));
+		TRY(driver.p_cuMemAllocFromPoolAsync(&before->block, MIB, before->pool, mine.stream));
+	} else if (call == CAPTURED_DESTROY || call == CAPTURED_DESTROY_USED) {
+		TRY(driver.p_cuMemPoolCreate(&before->pool, &props));
+	}
+	if (call == CAPTURED_DESTROY_USED)
+		TRY(driver.p_cuMemAllocFromPoolAsync(&before->block, MIB, before->pool, mine.stream));
+	return driver.p_cuStreamSynchronize(mine.stream);
+}
+
+/* Ends what prepare() made and the call, which gave @result, has not ended. */
+static CUresult clean_up(enum pool_call_in_capture call, const struct before_capture *before, CUresult result)
+{
+	bool is_destroy = call == CAPTURED_DESTROY || call == CAPTURED_DESTROY_USED;
+
+	if (before->block && (is_destroy || result))
+		TRY(driver.p_cuMemFree_v2(before->block));
+	return is_destroy && result ? driver.p_cuMemPoolDestroy(before->pool) : CUDA_SUCCESS;
+}
+
+static CUresult in_capture(enum pool_call_in_capture call, const struct before_capture *before, CUdeviceptr pointer,
+			   CUstream other)
 {
 	CUmemPoolPtrExportData data;
 	CUdeviceptr got;
@@ -138,6 +173,13 @@ static CUresult in_capture(enum pool_call_in_capture call, CUdeviceptr pointer, 
 		return driver.p_cuMemFree_v2(pointer);
 	case CAPTURED_FREE_OTHER:
 		return driver.p_cuMemFreeAsync(pointer, other);
+	case CAPTURED_FREE_PRIVATE:
+		return driver.p_cuMemFreeAsync(before->block, mine.stream);
+	case CAPTURED_DESTROY:
+	case CAPTURED_DESTROY_USED:
+		return driver.p_cuMemPoolDestroy(before->pool);
+	case CAPTURED_EXPORT_NONE:
+		return driver.p_cuMemPoolExportPointer(&data, 0x10000);
 	default:
 		return driver.p_cuMemFreeAsync(pointer, mine.stream);
 	}
@@ -146,14 +188,18 @@ static CUresult in_capture(enum pool_call_in_capture call, CUdeviceptr pointer, 
 /* q: enum pool_call_in_capture, the mode, a pointer -> v[0]: the call's result, v[1]: that of the capture's end */
 static CUresult call_in_capture(const struct question *q, uint64_t *v)
 {
+	enum pool_call_in_capture call = (enum pool_call_in_capture)q->a[0];
 	static CUstream other;
+	struct before_capture before;
 	CUgraph graph = NULL;
 
 	if (!other)
 		TRY(driver.p_cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	TRY(prepare(call, &before));
 	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, (CUstreamCaptureMode)q->a[1]));
-	v[0] = in_capture((enum pool_call_in_capture)q->a[0], (CUdeviceptr)q->a[2], other);
+	v[0] = in_capture(call, &before, (CUdeviceptr)q->a[2], other);
 	v[1] = driver.p_cuStreamEndCapture(mine.stream, &graph);
+	TRY(clean_up(call, &before, (CUresult)v[0]));
 	return driver.p_cuCtxSynchronize();
 }
 

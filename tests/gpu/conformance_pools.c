@@ -424,12 +424,16 @@ static void call_in_capture(struct worker *w, enum pool_call_in_capture call, un
 	static const char *const calls[] = { "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle",
 					     "cuMemPoolImportPointer", "cuMemAllocFromPoolAsync in another stream",
 					     "cuMemFree", "cuMemFreeAsync in another stream",
-					     "cuMemFreeAsync in the capturing stream" };
+					     "cuMemFreeAsync in the capturing stream",
+					     "cuMemFreeAsync, in the capturing stream, of a block of a pool that is not shareable,",
+					     "cuMemPoolDestroy", "cuMemPoolDestroy of a pool with a block",
+					     "cuMemPoolExportPointer of no memory" };
 	static const char *const modes[] = { "global", "thread-local", "relaxed" };
-	bool forbidden = mode != CU_STREAM_CAPTURE_MODE_RELAXED && call != CAPTURED_FREE_SAME;
-	uint64_t result = forbidden		     ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED :
-			  call == CAPTURED_FREE_SAME ? CUDA_ERROR_INVALID_VALUE :
-						       CUDA_SUCCESS;
+	bool by_capturing = call == CAPTURED_FREE_SAME || call == CAPTURED_FREE_PRIVATE;
+	bool forbidden = mode != CU_STREAM_CAPTURE_MODE_RELAXED && !by_capturing;
+	uint64_t result = forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED :
+			  by_capturing || call == CAPTURED_EXPORT_NONE ? CUDA_ERROR_INVALID_VALUE :
+									 CUDA_SUCCESS;
 	uint64_t end = forbidden ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 	struct answer r = ask(w, POOL_IN_CAPTURE, call, mode, pointer, 0);
 
@@ -441,7 +445,9 @@ static void call_in_capture(struct worker *w, enum pool_call_in_capture call, un
 void pool_calls_in_captures(struct worker *a, struct worker *b)
 {
 	static const enum pool_call_in_capture exporters[] = { CAPTURED_EXPORT, CAPTURED_DESCRIPTOR, CAPTURED_ALLOC,
-							       CAPTURED_FREE_SAME, CAPTURED_FREE, CAPTURED_FREE_OTHER };
+							       CAPTURED_FREE_SAME, CAPTURED_FREE, CAPTURED_FREE_OTHER,
+							       CAPTURED_FREE_PRIVATE, CAPTURED_DESTROY,
+							       CAPTURED_DESTROY_USED, CAPTURED_EXPORT_NONE };
 	static const enum pool_call_in_capture importers[] = { CAPTURED_IMPORT, CAPTURED_FREE_SAME, CAPTURED_FREE,
 							       CAPTURED_FREE_OTHER };
 	unsigned char data[64];

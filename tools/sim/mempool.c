@@ -8,7 +8,8 @@
  *   synchronised after that (measured), and can't be freed twice meanwhile; a
  *   pool's memory goes to the pool, which keeps it as blocks.c says;
  * - this memory can't be shared by a handle (fact 8);
- * - a stream that captures allocates from pools without a handle type only (measured).
+ * - a stream that captures allocates from pools without a handle type only, and frees only
+ *   what a capture has allocated (both measured).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,42 @@ static struct sim_memory_pool *default_of(int device)
 	default_pool[device].device = device;
 	default_pool[device].is_default = true;
 	return &default_pool[device];
+}
+
+/* ---- what captures have allocated; under sim.lock ---- */
+
+static struct captured {
+	uint64_t address;
+	struct captured *next;
+} *captured;
+
+static struct captured **captured_at(uint64_t address)
+{
+	struct captured **at = &captured;
+
+	while (*at && (*at)->address != address)
+		at = &(*at)->next;
+	return at;
+}
+
+/* The block at @address is allocated now, by a capture or not, or it is freed. */
+static CUresult set_captured(uint64_t address, bool is_captured)
+{
+	struct captured **at = captured_at(address), *one = *at;
+
+	if (is_captured == !!one)
+		return CUDA_SUCCESS;
+	if (!is_captured) {
+		*at = one->next;
+		free(one);
+		return CUDA_SUCCESS;
+	}
+	one = malloc(sizeof(*one));
+	if (!one)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*one = (struct captured){ .address = address, .next = captured };
+	captured = one;
+	return CUDA_SUCCESS;
 }
 
 static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, bool own_pool,
@@ -64,6 +101,8 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, b
 		result = sim_capture_forbids(); /* measured for a pool of the program */
 	if (!result)
 		result = sim_memory_alloc(context, SIM_ASYNC, bytes, object, &address);
+	if (!result)
+		result = set_captured(address, stream->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE);
 	if (!result)
 		*dptr = (CUdeviceptr)address;
 out:
@@ -101,11 +140,10 @@ static void run_free(struct sim_operation *op)
 }
 
 /*
- * Returns 0, or the error that @stream gives for any free (measured).  A capture accepts a free of
- * memory that was allocated in it.  We assume that of all memory of unshareable pools: from a
- * shareable one a capture can't allocate (measured).
+ * Returns 0, or the error that @stream gives for a free of @address (measured).  A capture accepts a
+ * free of memory that was allocated in it; we assume that of all memory that a capture has allocated.
  */
-static CUresult stream_forbids_free(struct sim_context *context, struct sim_stream *stream, bool captured)
+static CUresult stream_forbids_free(struct sim_context *context, struct sim_stream *stream, uint64_t address)
 {
 	CUresult result = stream == context->streams ? sim_legacy_forbidden(context, false) : CUDA_SUCCESS;
 
@@ -114,7 +152,7 @@ static CUresult stream_forbids_free(struct sim_context *context, struct sim_stre
 	if (stream->capture == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (stream->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE)
-		return captured ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		return *captured_at(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	return sim_capture_forbids();
 }
 
@@ -125,7 +163,7 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 	struct sim_stream *stream;
 	struct sim_operation *op;
 	struct sim_block block;
-	bool is_there, of_pool;
+	bool is_there;
 
 	if (result)
 		return result;
@@ -133,11 +171,10 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 	if (result || !dptr)
 		goto out;
 	is_there = sim_block_at(dptr, &block) && block.base == dptr && !sim_memory_doomed(&block);
-	of_pool = is_there && sim_memory_of_pool(block.region);
-	is_there = of_pool || (is_there && (block.region->kind == SIM_BLOCK || block.region->kind == SIM_CHUNK));
+	is_there = is_there && (sim_memory_of_pool(block.region) || block.region->kind == SIM_BLOCK ||
+				block.region->kind == SIM_CHUNK);
 	/* an error of the stream comes before an error of the memory (measured) */
-	result = stream_forbids_free(context, stream, of_pool && !block.region->pool->exportable &&
-							      block.region->kind != SIM_POOL_IMPORT);
+	result = stream_forbids_free(context, stream, dptr);
 	if (!result && !is_there)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result)
@@ -153,6 +190,8 @@ SIM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream_handle))
 	result = sim_submit(stream, op, NULL);
 	if (result)
 		sim_memory_doom(&block, false);
+	else
+		set_captured(dptr, false);
 out:
 	sim_leave();
 	return result;
@@ -292,8 +331,11 @@ SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
 
 	if (result)
 		return result;
-	if (!object || object->is_default || is_mapped(object)) {
+	result = sim_capture_forbids(); /* measured */
+	if (!result && (!object || object->is_default || is_mapped(object)))
 		result = CUDA_ERROR_INVALID_VALUE;
+	if (result) {
+		;
 	} else if (object->times > 1) {
 		object->times--;
 	} else {
