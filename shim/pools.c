@@ -240,6 +240,36 @@ static void begin_the_end_locked(struct cl_own_pool *own)
 	cl_release_pools_locked(&cl_exporter);
 }
 
+/*
+ * Returns what a capture of the program makes of a destroy, and does to the capture what that does: an export of a
+ * pointer is refused in the same modes, with the same error, before the driver looks at the memory (measured).  Returns
+ * CUDA_SUCCESS if nothing but the memory is wrong.
+ */
+static CUresult destroy_refusal(void)
+{
+	CUmemPoolPtrExportData none;
+	CUresult result = cl_driver.cuMemPoolExportPointer ?
+				  cl_driver.cuMemPoolExportPointer(&none, CL_NO_MEMORY) :
+				  CUDA_ERROR_INVALID_VALUE;
+
+	/* a destroy needs no context */
+	return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
+			       result == CUDA_ERROR_CONTEXT_IS_DESTROYED ?
+		       CUDA_SUCCESS :
+		       result;
+}
+
+/* Returns true if the destroy of @pool would wait for blocks in the limbo, so that the driver is not asked. */
+static bool would_wait(CUmemoryPool pool)
+{
+	bool would;
+
+	cl_lock(&cl_exports_lock);
+	would = cl_own_pool_would_wait(&cl_exporter.blocks.own_pools, (uint64_t)(uintptr_t)pool);
+	cl_unlock(&cl_exports_lock);
+	return would;
+}
+
 CUresult cl_pool_destroy(CUmemoryPool pool)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
@@ -249,6 +279,11 @@ CUresult cl_pool_destroy(CUmemoryPool pool)
 
 	/* another pool may get the handle of this one */
 	atomic_store_explicit(&last_pool, 0, memory_order_relaxed);
+	if (shares && would_wait(pool)) {
+		result = destroy_refusal();
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
 	if (shares) {
 		cl_lock(&cl_exports_lock);
 		end = cl_own_pool_destroy(&cl_exporter.blocks.own_pools, (uint64_t)(uintptr_t)pool, &own);

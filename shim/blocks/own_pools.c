@@ -93,6 +93,13 @@ void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool, bool
 		set_phase(pools, pool, CL_OWN_POOL_DUE);
 }
 
+bool cl_own_pool_would_wait(const struct cl_own_pools *pools, uint64_t handle)
+{
+	const struct cl_own_pool *pool = find(&pools->live, handle);
+
+	return pool && pool->in_limbo && !cl_own_pool_is_ending(pools, handle);
+}
+
 enum cl_own_pool_end cl_own_pool_destroy(struct cl_own_pools *pools, uint64_t handle,
 					 struct cl_own_pool **pool)
 {

@@ -75,6 +75,8 @@ void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool, bool
 enum cl_own_pool_end { CL_OWN_POOL_NOW, CL_OWN_POOL_LATER, CL_OWN_POOL_AGAIN };
 enum cl_own_pool_end cl_own_pool_destroy(struct cl_own_pools *pools, uint64_t handle,
 					 struct cl_own_pool **pool);
+/* Returns true if destroy() would return LATER. */
+bool cl_own_pool_would_wait(const struct cl_own_pools *pools, uint64_t handle);
 /* The driver has destroyed @pool, which may be NULL, or refused to (@gone is false). */
 void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool, bool gone);
 

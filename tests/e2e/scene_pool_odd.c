@@ -125,6 +125,22 @@ static void shared_in_a_capture(const struct pair *pair, int mode, int *answer)
 	}
 }
 
+/*
+ * A stream of P captures while P destroys its pool, of which it has freed a shared block.  Under culimbo that block waits
+ * in the limbo, so the destroy waits; the capture must not tell the difference.
+ */
+static void destroyed_in_a_capture(const struct pair *pair, int mode, int *answer)
+{
+	uint64_t block = pool_alloc(pair, SMALL), stream = ASK(pair->p, stream_create, 1)->v[0];
+
+	pool_export(pair->p, block);
+	free_block(pair->p, block);
+	ASK(pair->p, stream_capture, stream, (uint64_t)mode);
+	*answer++ = ASK(pair->p, pool_destroy, pair->pool)->result;
+	*answer++ = ASK(pair->p, stream_captured, stream)->result;
+	*answer++ = ASK(pair->p, pool_destroy, pair->pool)->result;
+}
+
 void pool_capture(void)
 {
 	enum { ANSWERS = 16 };
@@ -157,6 +173,22 @@ void pool_capture(void)
 		ok(!memcmp(answer[0], answer[1], sizeof(answer[0])), "16 in a capture, mode %d: each answer is as bare", mode);
 		for (int i = 0; i < 8; i++)
 			note("answer %d: %d, and under culimbo %d", i, answer[1][i], answer[0][i]);
+	}
+
+	for (int mode = CAPTURE_GLOBAL; mode < CAPTURE_RELAXED; mode++) {
+		memset(answer, 0, sizeof(answer));
+		for (int bare = 1; bare >= 0; bare--) {
+			struct entry entry = { .bare = bare, .env = "CULIMBO_GRACE=1h" };
+			struct pair pair = pool_pair(entry, entry);
+
+			destroyed_in_a_capture(&pair, mode, answer[bare]);
+			leave_by(pair.c, END_EXIT, 0);
+			leave_by(pair.p, END_EXIT, 0);
+		}
+		ok(answer[1][0] && answer[1][1] && !answer[1][2] && !memcmp(answer[0], answer[1], sizeof(answer[0])),
+		   "16 destroyed in a capture, mode %d: refused, the capture is spoilt, and afterwards destroyed, as bare"
+		   " (%d, %d, %d; %d, %d, %d)", mode, answer[1][0], answer[1][1], answer[1][2], answer[0][0], answer[0][1],
+		   answer[0][2]);
 	}
 }
 

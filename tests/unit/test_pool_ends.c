@@ -68,6 +68,29 @@ IN_A_CHILD(the_end_of_a_pool_waits_for_no_other_blocks)
 	CHECK_EQUAL(pool.destroys, 2);
 }
 
+/* The destroy that waits is refused in a capture, and spoils it, as the driver's is and does. */
+IN_A_CHILD(a_pools_end_that_waits_is_refused_in_a_capture)
+{
+	CUmemPoolPtrExportData data;
+
+	start_pools();
+	CHECK_EQUAL(cl_memory_free(shared(&data)), CUDA_SUCCESS);
+	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	/* a destroy needs no context */
+	fake.none_result = CUDA_ERROR_INVALID_CONTEXT;
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	fake.none_result = CUDA_SUCCESS;
+	CHECK_EQUAL(pool.destroys, 0);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.destroys, 1);
+	/* where nothing waits, the driver is asked for the destroy and for nothing else */
+	shared(&data);
+	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.destroys, 2);
+}
+
 IN_A_CHILD(a_pool_that_ends_later_is_not_allocated_from)
 {
 	CUmemPoolPtrExportData data;
@@ -141,6 +164,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pool_is_destroyed_after_the_blocks_that_were_freed_before),
 		cmocka_unit_test(the_end_of_a_pool_waits_for_no_other_blocks),
+		cmocka_unit_test(a_pools_end_that_waits_is_refused_in_a_capture),
 		cmocka_unit_test(a_pool_that_ends_later_is_not_allocated_from),
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_no_pools_end),
 		cmocka_unit_test(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped),
