@@ -225,6 +225,23 @@ static void threshold(void)
 	}
 }
 
+/* An open that fails, of a pool that is imported for it, is no more to a capture than one that CUDA refuses. */
+static void opens_in_vain_in_a_capture(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C", .env = ALL " CULIMBO_POOL_IMPORT_MAX=1MiB");
+	struct handle handle = export_block(p, async_alloc(p, 2 * MIB, OWN));
+	uint64_t stream = ASK(c, stream_create, 1)->v[0], at;
+	int result;
+
+	if (ASK(c, stream_capture, stream, 0)->result)
+		break_off("no capture");
+	result = try_open(c, &handle, &at);
+	ok(result == NOT_SUPPORTED && !ASK(c, stream_captured, stream)->result,
+	   "18 a block that is too large is not opened (%d), and the capture is good (%d)", result, c->reply.result);
+	leave(c);
+	leave(p);
+}
+
 /* A stream that captures allocates as bare, from the default pool and from one of the program. */
 static void captures(void)
 {
@@ -257,6 +274,7 @@ static void captures(void)
 		}
 		leave(p);
 	}
+	opens_in_vain_in_a_capture();
 }
 
 /* What C reads of an import is what it would of a legacy one. */
