@@ -80,10 +80,36 @@ static bool read_data(struct cl_pool_named *named, const struct cl_region *regio
 	return true;
 }
 
+/*
+ * Reads the export data of @named->handle from the file of another process, and keeps that file open until
+ * cl_pool_named_put().  An earlier exporter may have had the file's number, and we may still know that one: then its
+ * successor is asked, as all other opens do.
+ */
+static bool read_of_peer_locked(struct cl_pool_named *named)
+{
+	const struct cl_stamp stamp = named->stamp;
+	int err = 0;
+
+	for (int tries = 0; tries < 2; tries++) {
+		struct cl_peer *peer = cl_peer_get(stamp.file_id, &err);
+
+		if (!peer)
+			return false;
+		named->stamp = stamp;
+		if (read_data(named, &peer->region)) {
+			named->peer = peer;
+			peer->holds++;
+			return true;
+		}
+		if (!cl_hold_succeeded_locked(peer))
+			return false;
+	}
+	return false;
+}
+
 int cl_pool_named_get(struct cl_pool_named *named, const void *handle)
 {
 	bool read = false, own = false;
-	int err = 0;
 
 	memcpy(&named->handle, handle, sizeof named->handle);
 	named->stamp = cl_stamp_unpack(named->handle.stamp);
@@ -98,13 +124,7 @@ int cl_pool_named_get(struct cl_pool_named *named, const void *handle)
 		cl_unlock(&cl_exports_lock);
 	}
 	if (!own)
-		named->peer = cl_peer_get(named->stamp.file_id, &err);
-	if (named->peer && read_data(named, &named->peer->region)) {
-		read = true;
-		named->peer->holds++; /* keeps the file open until cl_pool_named_put() */
-	} else {
-		named->peer = NULL;
-	}
+		read = read_of_peer_locked(named);
 	cl_unlock(&cl_imports_lock);
 	return read ? 0 : -ENOENT;
 }

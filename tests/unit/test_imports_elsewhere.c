@@ -7,6 +7,8 @@
 
 #include <sys/stat.h>
 
+#include "shim/importer/imported_pools.h"
+
 #include "tests/namespaces/own_mounts.h"
 
 /* The random number for the name of its file; 0: random. */
@@ -132,6 +134,76 @@ IN_A_CHILD(what_is_stale_is_refused_whoever_comes_to_have_the_number)
 	names_pass_on = false;
 	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 	CHECK_EQUAL(cl_count_get(unmanaged_imports), 0);
+}
+
+/*
+ * An exporter with the file number of start_as(0x12345), of one block of a pool, whose handle it writes to @line.  It
+ * removes its file when it reads a byte, and lives on until @line is closed.
+ */
+static void export_of_pool(int line, unsigned char fill)
+{
+	uint8_t data[64], handle[64];
+	struct cl_pool_handle made = { .mark = CL_POOL_HANDLE_MARK, .pid = (uint32_t)getpid() };
+	struct cl_export what = { .kind = CL_POOL, .size = 2048, .handle = handle, .now = 1 };
+	int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct cl_identity self;
+	struct cl_region region;
+	char byte;
+
+	memset(data, fill, sizeof data);
+	cl_pool_to_handle(handle, data);
+	cl_identity_self(&self);
+	wanted_id = 0x12345;
+	CHECK_EQUAL(cl_region_create(&region, dir, &self), 0);
+	wanted_id = 0;
+	made.fingerprint = cl_pool_fingerprint(data);
+	made.stamp = cl_region_stamp(&region, 0, cl_record_publish(&region, 0, &what));
+	CHECK_EQUAL(write(line, &made, sizeof made), sizeof made);
+	CHECK_EQUAL(read(line, &byte, 1), 1);
+	CHECK_EQUAL(cl_region_end(&region, dir), 0);
+	CHECK_EQUAL(write(line, &byte, 1), 1);
+	while (read(line, &byte, 1) > 0)
+		;
+	_exit(0);
+}
+
+static struct cl_pool_handle start_export_of_pool(unsigned char fill, pid_t *pid, int *line)
+{
+	struct cl_pool_handle handle;
+
+	*pid = fork_with_line(line);
+	if (!*pid)
+		export_of_pool(*line, fill);
+	CHECK_EQUAL(read(*line, &handle, sizeof handle), sizeof handle);
+	return handle;
+}
+
+/* As for a legacy handle above: whoever knows the earlier exporter finds the later one. */
+IN_A_CHILD(a_pools_handle_finds_the_later_exporter_of_the_number)
+{
+	struct cl_pool_handle before, after;
+	struct cl_pool_named named;
+	int line[2];
+	pid_t pid[2];
+	char byte = END;
+
+	before = start_export_of_pool(1, &pid[0], &line[0]);
+	start_with(0, CL_COLLECTOR_INLINE);
+	CHECK(cl_self_start());
+	CHECK_EQUAL(cl_pool_named_get(&named, &before), 0);
+	cl_pool_named_put(&named);
+	CHECK_EQUAL(write(line[0], &byte, 1), 1);
+	CHECK_EQUAL(read(line[0], &byte, 1), 1);
+	after = start_export_of_pool(2, &pid[1], &line[1]);
+	CHECK_EQUAL(cl_stamp_unpack(after.stamp).file_id, cl_stamp_unpack(before.stamp).file_id);
+	CHECK_EQUAL(cl_pool_named_get(&named, &after), 0);
+	CHECK_EQUAL(named.handle.pid, pid[1]);
+	cl_pool_named_put(&named);
+	CHECK_EQUAL(cl_pool_named_get(&named, &before), -ENOENT);
+	for (int i = 0; i < 2; i++) {
+		kill(pid[i], SIGKILL);
+		CHECK(waitpid(pid[i], NULL, 0) == pid[i]);
+	}
 }
 
 /*
@@ -372,6 +444,7 @@ int main(void)
 		cmocka_unit_test(a_later_exporter_of_the_same_number_is_another),
 		cmocka_unit_test(a_later_exporter_may_have_the_number_of_a_process_that_still_runs),
 		cmocka_unit_test(what_is_stale_is_refused_whoever_comes_to_have_the_number),
+		cmocka_unit_test(a_pools_handle_finds_the_later_exporter_of_the_number),
 		cmocka_unit_test(hardly_any_handle_from_elsewhere_seems_to_be_of_an_ended_exporter),
 		cmocka_unit_test(a_handle_of_here_is_told_by_any_path),
 		cmocka_unit_test(what_is_exported_elsewhere_is_as_bare),
