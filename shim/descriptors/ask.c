@@ -218,11 +218,14 @@ static int next_batch(const struct cl_asking *asking, struct asked *asked)
 	return 0;
 }
 
-/* A batch has come: the exporter works for us. */
-static void put_off(struct cl_asking *asking)
+/* @pieces have come.  If that is more than ever before, the exporter works for us, and the deadline is put off. */
+static void put_off(struct cl_asking *asking, uint32_t pieces)
 {
 	uint64_t until = cl_now() + asking->more;
 
+	if (pieces <= asking->most)
+		return;
+	asking->most = pieces;
 	if (until > asking->latest)
 		until = asking->latest;
 	if (until > asking->until)
@@ -244,7 +247,7 @@ int cl_ask(struct cl_asking *asking)
 		if (!err)
 			err = next_batch(asking, &asked);
 		if (!err)
-			put_off(asking);
+			put_off(asking, asked.first);
 		/* too much is under way to others */
 		if (err == -EAGAIN) {
 			nanosleep(&moment, NULL);

@@ -253,12 +253,13 @@ static uint64_t patience(const struct cl_session *session)
 	return session->n == CL_SERVE_CLIENTS ? CL_SERVE_CROWDED : CL_SERVE_IDLE;
 }
 
-static void drop_late(struct cl_session *session)
+/* Drops the peers that had not asked in time at @now, which is before the last answers: these take time of their own. */
+static void drop_late(struct cl_session *session, uint64_t now)
 {
-	uint64_t now = cl_now(), wait = patience(session);
+	uint64_t wait = patience(session);
 
 	for (unsigned int i = session->n; i-- > 0;)
-		if (now - session->client[i].since >= wait) {
+		if (now > session->client[i].since && now - session->client[i].since >= wait) {
 			session->server->served.dropped++;
 			drop(session, i);
 		}
@@ -296,10 +297,12 @@ static void *server_main(void *of)
 {
 	struct cl_session *session = of;
 	struct pollfd ready[1 + CL_SERVE_CLIENTS];
+	uint64_t woken;
 
 	pthread_setname_np(pthread_self(), "culimbo");
 	for (;;) {
 		wait_for_peers(session, ready);
+		woken = cl_now();
 		if (atomic_load(&session->stop) || (ready[0].revents & ~POLLIN) || !cl_own_fd_is_ours(&session->listener))
 			break;
 		/* from the last one on: whoever takes a lost place has had its turn */
@@ -307,7 +310,7 @@ static void *server_main(void *of)
 			if (ready[1 + i].revents && (!cl_own_fd_is_ours(&session->client[i].socket) ||
 						     !answer(session, &session->client[i])))
 				drop(session, i);
-		drop_late(session);
+		drop_late(session, woken);
 		if (ready[0].revents)
 			take_new(session);
 	}

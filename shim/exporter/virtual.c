@@ -217,7 +217,7 @@ static int make_descriptor(uint64_t address, int *fd)
 	return result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
 }
 
-/* Makes descriptors of @n pieces, or of the first ones if time is over.  Returns how many, or -errno and leaves none. */
+/* Makes descriptors of @n pieces, or of fewer if time is over or a later one fails.  Returns how many, or -errno. */
 static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, int *fds)
 {
 	uint64_t until = cl_now() + cl_virtual_batch_time;
@@ -230,9 +230,7 @@ static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, 
 		made += !err;
 	}
 	cl_stay_end(&stay);
-	while (err && made)
-		close(fds[--made]);
-	return err ? err : made;
+	return made ? made : err;
 }
 
 /* Answers a request for virtual memory: a cl_service_pieces. */

@@ -226,6 +226,17 @@ static bool has_gone(const struct named *named, int err)
 }
 
 /*
+ * Asking is over, and the last answer was @err.  Returns true if the handle @named is stale: it has gone, or its
+ * exporter's file has.  A process whose driver has ended may live on without its file, and without a service; its
+ * successor's socket is another process's (-EPERM).
+ */
+static bool is_stale(const struct named *named, int err)
+{
+	return has_gone(named, err) ||
+	       ((has_no_service(err) || err == -EPERM) && cl_region_has_no_name(&named->peer->region));
+}
+
+/*
  * @peer has no service now.  Returns true if an open should still wait for one, false if @peer has had none for
  * CL_VIRTUAL_NO_SERVICE.  That time is for all opens together: a program may open thousands of handles of an exporter
  * that has lost its socket for good.
@@ -373,7 +384,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	}
 	cl_stay_end(&stay);
 	if (err && result == CUDA_SUCCESS)
-		result = has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
+		result = is_stale(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		result = cl_virtual_say(resolved->pid, -ENOMEM);
 	else if (result == CUDA_ERROR_INVALID_VALUE) /* nothing is mapped at that offset any more */
@@ -392,7 +403,7 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 		nanosleep(&pause, NULL);
 	if (err >= 0 || err == -EIO)
 		return CUDA_SUCCESS;
-	return has_gone(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(pid, err);
+	return is_stale(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(pid, err);
 }
 
 /* ------------------------------------------------------------------------ closes */

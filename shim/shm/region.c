@@ -492,6 +492,14 @@ int cl_region_unlink(const struct cl_region *region, int dirfd)
 	return err == -ENOENT ? unlink_named(region, dirfd, unfinished) : err;
 }
 
+bool cl_region_has_no_name(const struct cl_region *region)
+{
+	struct stat st;
+
+	return region->fd >= 0 && !fstat(region->fd, &st) && st.st_dev == region->dev && st.st_ino == region->ino &&
+	       !st.st_nlink;
+}
+
 int cl_region_end(const struct cl_region *region, int dirfd)
 {
 	char name[16], ending[16];

@@ -207,6 +207,12 @@ static inline int cl_region_need_word(struct cl_region *region, unsigned int wor
 int cl_region_unlink(const struct cl_region *region, int dirfd);
 
 /*
+ * Returns true if the file has no name any more: its exporter has ended, or somebody has removed it.  Returns false
+ * if @region has no descriptor, or the program has closed it.
+ */
+bool cl_region_has_no_name(const struct cl_region *region);
+
+/*
  * Removes the exporter's own file at its end.  The process lives on for a moment with the file
  * mapped.  Others must not think meanwhile that it lives and somebody has removed its file: then
  * its stale handles would look good.  So the file is renamed first, which /proc/PID/maps shows.

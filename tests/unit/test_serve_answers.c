@@ -181,6 +181,49 @@ IN_A_CHILD(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale)
 	cl_region_close(&peer.region);
 }
 
+/* Its process goes on, and nothing is left of what it shared: with or without its file. */
+static void end_service(struct exporter *mine)
+{
+	mine->result = cl_server_end(&server, SOON * MS);
+}
+static void remove_file(struct exporter *mine)
+{
+	char path[96], name[16];
+
+	cl_region_name(name, mine->file_id);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	mine->result = unlink(path);
+}
+IN_A_CHILD(a_handle_of_an_exporter_without_service_and_without_file_is_stale)
+{
+	struct exporter *its = start_serving(0);
+	struct taken taken = { 0 };
+	struct cl_peer peer = { .slot = -1 };
+	struct cl_asking asking = { .take = take_piece, .arg = &taken };
+	int listener;
+
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&peer.region, folder_fd, its->file_id, NULL), 0);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_SUCCESS);
+	CHECK_EQUAL(have(its, end_service), true);
+	/* it lives, and may make another service */
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_ERROR_OPERATING_SYSTEM);
+	CHECK_EQUAL(have(its, remove_file), 0);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_ERROR_INVALID_HANDLE);
+	/* another process has its number, and listens there */
+	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	{
+		struct sockaddr_un to = { .sun_family = AF_UNIX };
+
+		socket_path(its, to.sun_path);
+		CHECK(!bind(listener, (struct sockaddr *)&to, sizeof to) && !listen(listener, 5));
+	}
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_ERROR_INVALID_HANDLE);
+	CHECK_EQUAL(taken.n, 1);
+	close(listener);
+	cl_region_close(&peer.region);
+}
+
 /* ---------------------------------------------------------------------- deadlines */
 /* Returns what an asking of eight batches gives.  Its deadline is in a second, and goes @more ms past each batch. */
 static int ask_eight(struct exporter *its, uint64_t more, uint64_t latest, unsigned int *n)
@@ -244,6 +287,77 @@ IN_A_CHILD(one_that_stops_between_two_batches_is_not_waited_for_longer_than_for_
 	kill_exporter(its);
 }
 
+/* Something is mapped or unmapped there all the time: the first batch comes, and the second is of another state. */
+static void change_after_one(struct exporter *mine, const struct cl_request *request)
+{
+	if (!request->first)
+		return;
+	CHECK(cl_record_try_release(&own, CL_SERVE_BATCH));
+	publish(&own, CL_SERVE_BATCH, 1);
+}
+IN_A_CHILD(only_what_gets_further_than_before_puts_the_deadline_off)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_region region;
+	struct taken taken = { 0 };
+	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .more = SOON * MS };
+	uint64_t until;
+
+	its->pieces = 2 * CL_SERVE_BATCH;
+	its->amid = change_after_one;
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
+	asking.until = cl_now() + SOON * MS / 2;
+	asking.latest = cl_now() + 100 * SOON * MS;
+	until = asking.until;
+	CHECK_EQUAL(cl_ask(&asking), -ESTALE);
+	CHECK_EQUAL(taken.n, CL_SERVE_BATCH);
+	CHECK(asking.until > until);
+	until = asking.until;
+	taken.n = 0;
+	CHECK_EQUAL(cl_ask(&asking), -ESTALE);
+	CHECK_EQUAL(taken.n, CL_SERVE_BATCH);
+	CHECK_EQUAL(asking.until, until);
+	taken.n = 0;
+	its->amid = NULL;
+	CHECK_EQUAL(cl_ask(&asking), 2 * (int)CL_SERVE_BATCH);
+	CHECK(asking.until > until);
+	cl_region_close(&region);
+}
+
+/* ---------------------------------------------------------------------- a full house */
+/* One round of answers takes longer than a peer may be silent where all places are taken. */
+static void take_time(struct exporter *mine, const struct cl_request *request)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = (long)(2 * CL_SERVE_CROWDED / CL_SERVE_CLIENTS) }, NULL);
+}
+IN_A_CHILD(nobody_loses_a_place_while_others_are_answered)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_request request = request_of(its);
+	int fds[CL_SERVE_CLIENTS];
+	struct cl_answer answer;
+
+	set_limit(0, 1000);
+	set_limit(its->pid, 1000);
+	its->amid = take_time;
+	for (unsigned int i = 0; i < CL_SERVE_CLIENTS; i++) {
+		fds[i] = connect_raw(its, 0);
+		CHECK(fds[i] >= 0);
+	}
+	for (unsigned int i = 0; i < CL_SERVE_CLIENTS; i++)
+		CHECK(send(fds[i], &request, sizeof request, 0) == sizeof request);
+	/* each one asks again as soon as it has its answer; the service begins with the last one */
+	for (unsigned int round = 0; round < 3; round++)
+		for (unsigned int i = CL_SERVE_CLIENTS; i-- > 0;) {
+			CHECK_EQUAL(read_answer(fds[i], &answer), sizeof answer);
+			CHECK(round == 2 || send(fds[i], &request, sizeof request, 0) == sizeof request);
+		}
+	CHECK_EQUAL(its->served.dropped, 0);
+	for (unsigned int i = 0; i < CL_SERVE_CLIENTS; i++)
+		close(fds[i]);
+}
+
 /* Returns whether the last look counts @after ns later, for @record. */
 static bool was_up(uint64_t after, uint32_t record)
 {
@@ -279,6 +393,9 @@ int main(void)
 		TEST(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale),
 		TEST(an_exporter_that_is_slow_and_works_is_waited_for),
 		TEST(however_much_comes_there_is_a_last_moment),
+		TEST(only_what_gets_further_than_before_puts_the_deadline_off),
+		TEST(nobody_loses_a_place_while_others_are_answered),
+		TEST(a_handle_of_an_exporter_without_service_and_without_file_is_stale),
 		TEST(one_that_stops_between_two_batches_is_not_waited_for_longer_than_for_one),
 		TEST(an_importer_without_descriptors_gets_an_error),
 	};
