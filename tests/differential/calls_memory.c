@@ -144,7 +144,7 @@ static void play_free(bool async)
 	print(async ? "cuMemFreeAsync" : "cuMemFree", &a, NULL);
 	if (!a.result && l && !o.offset && l->state == LIVE) {
 		freed(number);
-		l->pending = async;
+		l->pending = l->in_order = async;
 	}
 }
 void play_free_sync(void)
@@ -207,10 +207,11 @@ void play_export(void)
 	if (!choose(&o, &l, &number))
 		return;
 	/*
-	 * When culimbo no longer knows that the block was freed, the driver makes a handle, and
-	 * culimbo treats the block as live: README, "What it can't do".
+	 * A driver may make a handle of a block that was freed in stream order, even after all work was waited for
+	 * (H100).  When culimbo no longer knows that the block was freed, it treats it as live then: README, "What it
+	 * can't do".
 	 */
-	if (l && l->pending && !l->waits)
+	if (l && (l->pending || (l->in_order && settings->gpu)) && !l->waits)
 		return;
 	length = strlen(operands);
 	snprintf(operands + length, sizeof(operands) - length, ", handle %u", slot);
@@ -227,9 +228,9 @@ void play_export(void)
 		look_by_handle(l, a.handle);
 		return;
 	}
-	print("cuIpcGetMemHandle", &a, l && l->pending && context_alive(me(), current()) ? "freed" : NULL);
+	print("cuIpcGetMemHandle", &a, l && (settings->gpu ? l->in_order : l->pending) && context_alive(me(), current()) ? "freed" : NULL);
 	/* no other player gets this handle */
-	if (a.result || !l || l->pending)
+	if (a.result || !l || l->in_order)
 		return;
 	l->exported = true;
 	handles[slot].life = number;

@@ -96,7 +96,7 @@ void end_context(uint8_t ctx)
 			if (life[l].state == LIVE)
 				life[l].ended_at = p->taken;
 			life[l].state = GONE;
-			life[l].pending = false;
+			life[l].pending = life[l].in_order = false;
 			life[l].own_opens = 0;
 		}
 	virtual_context_ended(ctx);
@@ -164,8 +164,8 @@ bool any_limbo(void)
  *   own       an open of one of the process's own handles, where the driver would check the
  *             handle; closes of what such opens gave
  *   foreign   a read through a mapping of a freed block
- *   freed     an export of a block that was shared before and freed in stream order, while
- *             its player has not waited for all work since
+ *   freed     an export of a block that was shared before and freed in stream order, while its
+ *             player has not waited for all work since; on a GPU also later
  *   known     a query about a pointer to a freed shared block
  *   virtual   a handle of virtual memory, and its open, where CULIMBO_SHARE=all
  *   async     a handle of stream-ordered memory, likewise

@@ -21,6 +21,7 @@ struct life {
 	bool refused; /* it was freed when no process had it or could get it: its handle must be refused */
 	bool waits;   /* it certainly went into the limbo when it was freed, whatever was left of its grace period */
 	bool pending; /* it was freed in stream order, and its player has not waited for all work since */
+	bool in_order; /* it was freed in stream order, and its address is no other block's yet */
 	uint8_t player, ctx, device, value;
 	unsigned int own_opens;
 	uint64_t bytes;
