@@ -241,9 +241,9 @@ static void begin_the_end_locked(struct cl_own_pool *own)
 }
 
 /*
- * Returns what a capture of the program makes of a destroy, and does to the capture what that does: an export of a
- * pointer is refused in the same modes, with the same error, before the driver looks at the memory (measured).  Returns
- * CUDA_SUCCESS if nothing but the memory is wrong.
+ * Returns the error with which a capture of the program refuses a destroy, and does to the capture what that does: an
+ * export of a pointer is refused in the same modes, with the same error, before the driver looks at the memory
+ * (measured).  Returns CUDA_SUCCESS if no capture refuses it.
  */
 static CUresult destroy_refusal(void)
 {
@@ -252,18 +252,22 @@ static CUresult destroy_refusal(void)
 				  cl_driver.cuMemPoolExportPointer(&none, CL_NO_MEMORY) :
 				  CUDA_ERROR_INVALID_VALUE;
 
-	/* a destroy needs no context */
-	return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
-			       result == CUDA_ERROR_CONTEXT_IS_DESTROYED ?
-		       CUDA_SUCCESS :
-		       result;
+	/* other errors are the export's own: a destroy needs no context */
+	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ?
+		       result :
+		       CUDA_SUCCESS;
 }
 
-/* Returns true if the destroy of @pool would wait for blocks in the limbo, so that the driver is not asked. */
-static bool would_wait(CUmemoryPool pool)
+/*
+ * Returns true if the driver would not be asked for the destroy of @pool: it would wait for blocks in the limbo, or
+ * opens by handle use the pool as well.
+ */
+static bool would_not_ask(CUmemoryPool pool)
 {
 	bool would;
 
+	if (cl_pool_use_ends_without_driver(pool))
+		return true;
 	cl_lock(&cl_exports_lock);
 	would = cl_own_pool_would_wait(&cl_exporter.blocks.own_pools, (uint64_t)(uintptr_t)pool);
 	cl_unlock(&cl_exports_lock);
@@ -279,7 +283,7 @@ CUresult cl_pool_destroy(CUmemoryPool pool)
 
 	/* another pool may get the handle of this one */
 	atomic_store_explicit(&last_pool, 0, memory_order_relaxed);
-	if (shares && would_wait(pool)) {
+	if (shares && would_not_ask(pool)) {
 		result = destroy_refusal();
 		if (result != CUDA_SUCCESS)
 			return result;

@@ -5,9 +5,10 @@
  *
  * What must hold:
  *  - It returns by its deadline, whatever the other side does or fails to do.  Each batch that gets further than
- *    all before it puts the deadline off, because a driver can need tens of milliseconds for each descriptor
- *    (doc/measurements.md), but never past .latest.  A batch that begins anew what came before does not: else an
- *    exporter that maps and unmaps all the time could have an importer begin anew for minutes.  If the exporter is dead it returns at once, even if somebody else has its socket open.
+ *    .most puts the deadline off, because a driver can need tens of milliseconds for each descriptor
+ *    (doc/measurements.md), but never past .latest.  A caller that asks anew, because something was mapped or
+ *    unmapped meanwhile, decides whether what came before counts: else an exporter that does so all the time could
+ *    have an importer begin anew for minutes.  If the exporter is dead it returns at once, even if somebody else has its socket open.
  *  - A descriptor is given to the caller only from the process that has made the exporter's file, as far
  *    as the kernel can tell: the same effective user, and the pid of the file or, from another PID
  *    namespace, of the process that has its lock.  A process that this one cannot see is known by its user alone.
@@ -28,7 +29,7 @@ struct cl_asking {
 	uint64_t until;	 /* the deadline; cl_now(), ns.  cl_ask() puts it off */
 	uint64_t more;	 /* ns from the last batch that got further to the deadline, at least; 0: it stays as it is */
 	uint64_t latest; /* cl_now(), ns: the deadline is never put off past this */
-	uint32_t most;	 /* pieces that came at most, in this asking and in those before it; the caller sets 0 once */
+	uint32_t most;	 /* pieces that have come at most, in this call and in earlier ones since the caller set 0 */
 	/*
 	 * Is given each piece in order, and a descriptor that is closed when it returns.  It returns
 	 * 0, or an error below 0 that ends the asking.

@@ -101,7 +101,7 @@ static bool read_of_peer_locked(struct cl_pool_named *named)
 			peer->holds++;
 			return true;
 		}
-		if (!cl_hold_succeeded_locked(peer))
+		if (tries || !cl_hold_succeeded_locked(peer))
 			return false;
 	}
 	return false;

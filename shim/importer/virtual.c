@@ -226,14 +226,23 @@ static bool has_gone(const struct named *named, int err)
 }
 
 /*
- * Asking is over, and the last answer was @err.  Returns true if the handle @named is stale: it has gone, or its
- * exporter's file has.  A process whose driver has ended may live on without its file, and without a service; its
- * successor's socket is another process's (-EPERM).
+ * Returns true if the exporter has removed its file, which it does at its end; its process may live on.  Returns false
+ * if somebody else has removed it (logind's RemoveIPC): then the exporter lives, and may make another service.
+ */
+static bool has_removed_its_file(const struct cl_region *region)
+{
+	return cl_region_has_no_name(region) &&
+	       !cl_liveness_is_exporter(region->header->exporter.pid, region->file_id, false);
+}
+
+/*
+ * Asking is over, and the last answer was @err.  Returns true if the handle @named is stale.  If its exporter's file has
+ * gone, so has the exporter's service, and the socket of its successor is another process's (-EPERM).
  */
 static bool is_stale(const struct named *named, int err)
 {
 	return has_gone(named, err) ||
-	       ((has_no_service(err) || err == -EPERM) && cl_region_has_no_name(&named->peer->region));
+	       ((has_no_service(err) || err == -EPERM) && has_removed_its_file(&named->peer->region));
 }
 
 /*
@@ -354,6 +363,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 				    .take = take,
 				    .arg = &get };
 	const struct timespec pause = { 0, 1000000 };
+	unsigned int starts = 1;
 	struct cl_stay stay;
 	CUresult result;
 	int err;
@@ -380,9 +390,15 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 			err = -EBUSY;
 			break;
 		}
+		/* what is asked for anew takes its time anew */
+		if (starts++ < CL_VIRTUAL_STARTS)
+			asking.most = 0;
 		nanosleep(&pause, NULL);
 	}
 	cl_stay_end(&stay);
+	/* it has answered, and was asked anew */
+	if (err == -ETIMEDOUT && starts > 1)
+		err = -EBUSY;
 	if (err && result == CUDA_SUCCESS)
 		result = is_stale(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)

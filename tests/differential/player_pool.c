@@ -60,8 +60,11 @@ CUresult pool_call(const struct order *o, struct answer *a, CUdeviceptr *address
 	case DO_POOL_TRIM:
 		return cu.cuMemPoolTrimTo(own[o->slot], 0);
 	case DO_POOL_DESTROY:
-		close(own_fd[o->slot]);
-		return cu.cuMemPoolDestroy(own[o->slot]);
+		result = cu.cuMemPoolDestroy(own[o->slot]);
+		/* a capture refuses it: then the pool goes on */
+		if (!result)
+			close(own_fd[o->slot]);
+		return result;
 	case DO_POOL_ALLOC:
 		return cu.cuMemAllocFromPoolAsync(address, o->bytes, own[o->flags], stream);
 	case DO_POOL_EXPORT:

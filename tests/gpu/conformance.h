@@ -82,7 +82,7 @@ enum verb {
 	POOL_IMPORT,  /* data -> pointer */
 	POOL_ACCESS,  /* lets device 0 into the imported pool */
 	POOL_CAPTURE, /* -> see allocate_in_capture() */
-	POOL_IN_CAPTURE, /* enum pool_call_in_capture, mode, pointer -> results of the call and of the capture's end */
+	POOL_IN_CAPTURE, /* enum pool_call_in_capture, mode, pointer, 1: in another thread -> results of the call and of the capture's end */
 	POOL_NUMBERS, POOL_ACCESS_OF, POOL_TAKE_AGAIN, POOL_RESET, /* conformance_pool_facts.c */
 	POOL_COSTS,   /* -> ns of an allocation and its free, from its own pool and from the default pool */
 	/* virtual memory (conformance_virtual_calls.c): one reservation of several allocations */

@@ -4,6 +4,7 @@
  */
 #include "conformance_worker.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -185,7 +186,37 @@ static CUresult in_capture(enum pool_call_in_capture call, const struct before_c
 	}
 }
 
-/* q: enum pool_call_in_capture, the mode, a pointer -> v[0]: the call's result, v[1]: that of the capture's end */
+struct in_thread {
+	enum pool_call_in_capture call;
+	const struct before_capture *before;
+	CUresult result;
+};
+static void *in_thread(void *of)
+{
+	struct in_thread *in = of;
+
+	in->result = driver.p_cuCtxSetCurrent(mine.context);
+	if (!in->result)
+		in->result = in_capture(in->call, in->before, 0, NULL);
+	return NULL;
+}
+
+/* As in_capture(), in a thread that does not capture. */
+static CUresult in_other_thread(enum pool_call_in_capture call, const struct before_capture *before)
+{
+	struct in_thread in = { .call = call, .before = before };
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, in_thread, &in))
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	pthread_join(thread, NULL);
+	return in.result;
+}
+
+/*
+ * q: enum pool_call_in_capture, the mode, a pointer, 1: another thread makes the call
+ * -> v[0]: the call's result, v[1]: that of the capture's end
+ */
 static CUresult call_in_capture(const struct question *q, uint64_t *v)
 {
 	enum pool_call_in_capture call = (enum pool_call_in_capture)q->a[0];
@@ -197,7 +228,7 @@ static CUresult call_in_capture(const struct question *q, uint64_t *v)
 		TRY(driver.p_cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
 	TRY(prepare(call, &before));
 	TRY(driver.p_cuStreamBeginCapture_v2(mine.stream, (CUstreamCaptureMode)q->a[1]));
-	v[0] = in_capture(call, &before, (CUdeviceptr)q->a[2], other);
+	v[0] = q->a[3] ? in_other_thread(call, &before) : in_capture(call, &before, (CUdeviceptr)q->a[2], other);
 	v[1] = driver.p_cuStreamEndCapture(mine.stream, &graph);
 	TRY(clean_up(call, &before, (CUresult)v[0]));
 	return driver.p_cuCtxSynchronize();

@@ -442,6 +442,27 @@ static void call_in_capture(struct worker *w, enum pool_call_in_capture call, un
 	   (ull)result, (ull)end, r.result, (ull)r.v[0], (ull)r.v[1]);
 }
 
+/* While another thread captures: both calls are forbidden, and spoil the capture, if its mode is global. */
+static void calls_of_other_thread(struct worker *w)
+{
+	static const enum pool_call_in_capture calls[] = { CAPTURED_DESTROY, CAPTURED_DESTROY_USED, CAPTURED_EXPORT_NONE };
+
+	for (unsigned int mode = 0; mode < 3; mode++)
+		for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+			struct answer r = ask(w, POOL_IN_CAPTURE, calls[i], mode, 0, 1);
+			bool forbidden = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+			uint64_t result = forbidden			   ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED :
+					  calls[i] == CAPTURED_EXPORT_NONE ? CUDA_ERROR_INVALID_VALUE :
+									     CUDA_SUCCESS;
+			uint64_t end = forbidden ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+
+			ok(!r.result && r.v[0] == result && r.v[1] == end,
+			   "pools: while another thread captures in mode %u, %s gives %llu, and the capture's end %llu (%d: %llu, %llu)",
+			   mode, calls[i] == CAPTURED_EXPORT_NONE ? "an export of no memory" : "a pool's destroy", (ull)result,
+			   (ull)end, r.result, (ull)r.v[0], (ull)r.v[1]);
+		}
+}
+
 void pool_calls_in_captures(struct worker *a, struct worker *b)
 {
 	static const enum pool_call_in_capture exporters[] = { CAPTURED_EXPORT, CAPTURED_DESCRIPTOR, CAPTURED_ALLOC,
@@ -471,6 +492,7 @@ void pool_calls_in_captures(struct worker *a, struct worker *b)
 		}
 		pool_free(a, d);
 	}
+	calls_of_other_thread(a);
 	end_pool(a);
 }
 

@@ -77,7 +77,7 @@ IN_A_CHILD(a_pools_end_that_waits_is_refused_in_a_capture)
 	CHECK_EQUAL(cl_memory_free(shared(&data)), CUDA_SUCCESS);
 	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-	/* a destroy needs no context */
+	/* a destroy needs no context: such an error is the export's own */
 	fake.none_result = CUDA_ERROR_INVALID_CONTEXT;
 	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
 	fake.none_result = CUDA_SUCCESS;

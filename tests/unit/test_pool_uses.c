@@ -200,6 +200,27 @@ IN_A_CHILD(a_pool_that_ends_later_and_is_imported_again_stays)
 	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
 }
 
+/* Our opens use the pool as well, so the driver is not asked; but a capture must not tell the difference. */
+IN_A_CHILD(a_capture_refuses_the_destroy_of_a_pool_that_opens_use)
+{
+	CUmemPoolPtrExportData data;
+	CUmemoryPool handle;
+
+	start_pools();
+	memset(&given, 0, sizeof given);
+	cl_driver.cuMemPoolImportFromShareableHandle = give;
+	shared(&data); /* it shares */
+	CHECK_EQUAL(cl_pool_import(&handle, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+	begin(CL_POOL_OPENS);
+	fake.none_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	CHECK(cl_pool_use_is_programs(POOL));
+	fake.none_result = CUDA_ERROR_ILLEGAL_ADDRESS; /* an error of the export's own */
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
+	CHECK(!cl_pool_use_is_programs(POOL));
+	CHECK_EQUAL(pool.destroys, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -208,6 +229,7 @@ int main(void)
 		cmocka_unit_test(a_refused_destroy_loses_nothing),
 		cmocka_unit_test(threads_that_use_one_pool_destroy_each_import_once),
 		cmocka_unit_test(a_pool_that_ends_later_and_is_imported_again_stays),
+		cmocka_unit_test(a_capture_refuses_the_destroy_of_a_pool_that_opens_use),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

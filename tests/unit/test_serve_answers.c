@@ -3,6 +3,7 @@
 #include "tests/unit/serve.h"
 
 #include "shim/importer/virtual.h"
+#include "shim/life.h"
 #include "shim/shm/virtual_handle.h"
 
 static struct {
@@ -181,12 +182,12 @@ IN_A_CHILD(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale)
 	cl_region_close(&peer.region);
 }
 
-/* Its process goes on, and nothing is left of what it shared: with or without its file. */
-static void end_service(struct exporter *mine)
+/* Its process goes on, and its file goes: at the end of what it shared, or because somebody else removes it. */
+static void end_file(struct exporter *mine)
 {
-	mine->result = cl_server_end(&server, SOON * MS);
+	mine->result = cl_region_end(&own, folder_fd);
 }
-static void remove_file(struct exporter *mine)
+static void lose_file(struct exporter *mine)
 {
 	char path[96], name[16];
 
@@ -194,9 +195,10 @@ static void remove_file(struct exporter *mine)
 	snprintf(path, sizeof path, "%s/%s", folder, name);
 	mine->result = unlink(path);
 }
-IN_A_CHILD(a_handle_of_an_exporter_without_service_and_without_file_is_stale)
+static void exporter_goes(bool ends)
 {
 	struct exporter *its = start_serving(0);
+	CUresult expected = ends ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OPERATING_SYSTEM;
 	struct taken taken = { 0 };
 	struct cl_peer peer = { .slot = -1 };
 	struct cl_asking asking = { .take = take_piece, .arg = &taken };
@@ -205,11 +207,11 @@ IN_A_CHILD(a_handle_of_an_exporter_without_service_and_without_file_is_stale)
 	cl_identity_self(&cl_self.identity);
 	CHECK_EQUAL(cl_region_open(&peer.region, folder_fd, its->file_id, NULL), 0);
 	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_SUCCESS);
-	CHECK_EQUAL(have(its, end_service), true);
+	CHECK_EQUAL(have(its, end), true);
 	/* it lives, and may make another service */
 	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_ERROR_OPERATING_SYSTEM);
-	CHECK_EQUAL(have(its, remove_file), 0);
-	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_ERROR_INVALID_HANDLE);
+	CHECK_EQUAL(have(its, ends ? end_file : lose_file), 0);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), expected);
 	/* another process has its number, and listens there */
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	{
@@ -218,10 +220,19 @@ IN_A_CHILD(a_handle_of_an_exporter_without_service_and_without_file_is_stale)
 		socket_path(its, to.sun_path);
 		CHECK(!bind(listener, (struct sockaddr *)&to, sizeof to) && !listen(listener, 5));
 	}
-	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_ERROR_INVALID_HANDLE);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), expected);
 	CHECK_EQUAL(taken.n, 1);
 	close(listener);
 	cl_region_close(&peer.region);
+	kill_exporter(its);
+}
+IN_A_CHILD(a_handle_is_stale_when_its_exporter_has_removed_its_file)
+{
+	exporter_goes(true);
+}
+IN_A_CHILD(a_handle_is_not_stale_when_somebody_else_has_removed_that_file)
+{
+	exporter_goes(false);
 }
 
 /* ---------------------------------------------------------------------- deadlines */
@@ -325,6 +336,61 @@ IN_A_CHILD(only_what_gets_further_than_before_puts_the_deadline_off)
 	cl_region_close(&region);
 }
 
+/* As a driver on a slow host: 64 pieces take more than the time of an open. */
+static CUresult import_slowly(CUmemGenericAllocationHandle *memory, void *fd, CUmemAllocationHandleType type)
+{
+	*memory = (CUmemGenericAllocationHandle)(uintptr_t)fd;
+	atomic_fetch_add(&cl_clock_ahead, CL_VIRTUAL_WAIT / 60);
+	return CUDA_SUCCESS;
+}
+static CUresult release(CUmemGenericAllocationHandle memory)
+{
+	return CUDA_SUCCESS;
+}
+static CUresult reserve_nothing(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr near, unsigned long long flags)
+{
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+static void change_at_first(struct exporter *mine, const struct cl_request *request)
+{
+	if (request->first && mine->kept++ < (int)CL_VIRTUAL_STARTS - 1)
+		change_after_one(mine, request);
+}
+IN_A_CHILD(what_is_asked_for_anew_takes_its_time_anew)
+{
+	struct exporter *its = start_serving(0);
+	struct cl_virtual_handle handle = { .size = 2 * CL_SERVE_BATCH * PIECE };
+	struct cl_resolved resolved = { .handle = (uint8_t *)&handle };
+	struct cl_hold *hold;
+	struct cl_peer *peer;
+	void (*never)(void) = abort;
+	uint8_t bytes[64];
+	CUdeviceptr address;
+	int err;
+
+	cl_driver.cuMemImportFromShareableHandle = import_slowly;
+	cl_driver.cuMemRelease = release;
+	cl_driver.cuMemAddressReserve = reserve_nothing;
+	memcpy(&cl_driver.cuMemAddressFree, &never, sizeof never);
+	memcpy(&cl_driver.cuMemMap, &never, sizeof never);
+	memcpy(&cl_driver.cuMemUnmap, &never, sizeof never);
+	memcpy(&cl_driver.cuMemSetAccess, &never, sizeof never);
+	its->pieces = 2 * CL_SERVE_BATCH;
+	its->amid = change_at_first;
+	CHECK(cl_self_start());
+	cl_lock(&cl_imports_lock);
+	peer = cl_peer_get(its->file_id, &err);
+	CHECK(peer);
+	resolved.stamp.file_id = its->file_id;
+	cl_record_handle(&peer->region, 0, bytes);
+	CHECK_EQUAL(cl_hold_get_locked(peer, &resolved.stamp, bytes, &hold), 0);
+	cl_unlock(&cl_imports_lock);
+	resolved.hold = hold;
+	/* it has got all of it, and wants to map it */
+	CHECK_EQUAL(cl_virtual_map(&resolved, 0, &address), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQUAL(its->kept, CL_VIRTUAL_STARTS);
+}
+
 /* ---------------------------------------------------------------------- a full house */
 /* One round of answers takes longer than a peer may be silent where all places are taken. */
 static void take_time(struct exporter *mine, const struct cl_request *request)
@@ -353,7 +419,6 @@ IN_A_CHILD(nobody_loses_a_place_while_others_are_answered)
 			CHECK_EQUAL(read_answer(fds[i], &answer), sizeof answer);
 			CHECK(round == 2 || send(fds[i], &request, sizeof request, 0) == sizeof request);
 		}
-	CHECK_EQUAL(its->served.dropped, 0);
 	for (unsigned int i = 0; i < CL_SERVE_CLIENTS; i++)
 		close(fds[i]);
 }
@@ -394,8 +459,10 @@ int main(void)
 		TEST(an_exporter_that_is_slow_and_works_is_waited_for),
 		TEST(however_much_comes_there_is_a_last_moment),
 		TEST(only_what_gets_further_than_before_puts_the_deadline_off),
+		TEST(what_is_asked_for_anew_takes_its_time_anew),
 		TEST(nobody_loses_a_place_while_others_are_answered),
-		TEST(a_handle_of_an_exporter_without_service_and_without_file_is_stale),
+		TEST(a_handle_is_stale_when_its_exporter_has_removed_its_file),
+		TEST(a_handle_is_not_stale_when_somebody_else_has_removed_that_file),
 		TEST(one_that_stops_between_two_batches_is_not_waited_for_longer_than_for_one),
 		TEST(an_importer_without_descriptors_gets_an_error),
 	};
