@@ -9,6 +9,7 @@
 # Prints a table and a TAP line for each limit (tests/bench/share_cycle.py lists them).  The exit
 # status is 1 when a limit is exceeded.  BUILD_DIR may come from another machine; it needs
 # .libs/libculimbo.so and tests/bench/share_cycle.  This machine needs python3.
+# SHARE_CYCLE_LIMIT: seconds for the rounds; half of that again, at most, goes to what is not sure and to the bystander.
 # SHARE_CYCLE_JSON names a file that gets all figures of all runs.
 set -u
 export LC_ALL=C
@@ -23,6 +24,7 @@ if [ $# -lt 1 ] || [ $# -gt 3 ]; then
 fi
 [ -z "${2-}" ] || options+=(--rounds "$2")
 [ -z "${3-}" ] || options+=(--seconds "$3")
+[ -z "${SHARE_CYCLE_LIMIT-}" ] || options+=(--limit "$SHARE_CYCLE_LIMIT")
 [ -z "${SHARE_CYCLE_JSON-}" ] || options+=(--json "$SHARE_CYCLE_JSON")
 if [ ! -e /dev/nvidiactl ]; then
 	echo "Bail out! there is no GPU here (/dev/nvidiactl)"

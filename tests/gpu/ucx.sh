@@ -10,7 +10,8 @@
 # and UCX's libraries in lib and lib/ucx; README.md says how to build them.
 #
 #  1. gtest: prints each test's result bare and preloaded, and the differences.
-#     After a crash a new process runs the remaining tests.
+#     After a crash a new process runs the remaining tests.  A test that differs runs again bare, alone, three
+#     times at most: if one of these runs gives what the preloaded one gave, it is no difference.
 #  2. ucx_perftest, two processes on one GPU: microseconds for each operation, bare
 #     and preloaded in alternation; each round reverses the order.  One pair of
 #     processes runs all tests of a variant (-b).  Then the same without UCX's hooks.
@@ -157,9 +158,22 @@ said()
 		on && n++ < 6 { print "      " substr($0, 1, 180) }' "$1"
 }
 
+# happens_bare NAME RESULT LOG: true when bare gives @RESULT in one of three runs of that test alone
+happens_bare()
+{
+	local i
+
+	for i in 1 2 3; do
+		left[bare]=40
+		gtest bare "$1" "$3-again" >/dev/null
+		grep -qxF "$1 $2" "$3-again.results" && return 0
+	done
+	return 1
+}
+
 compare_gtest()
 {
-	local filter name bare ours log number=0 whole
+	local filter name bare ours log number=0 whole differ
 
 	for filter in $filters; do
 		number=$((number + 1))
@@ -187,13 +201,19 @@ compare_gtest()
 					if (whole && !(name in bare))
 						print name, "not-run", ours[name]
 			}' "$log-bare.results" "$log-culimbo.results" | sort >"$log.differ"
-		if [ -s "$log.differ" ]; then
+		differ=0
+		while read -r name bare ours; do
+			if happens_bare "$name" "$ours" "$log"; then
+				echo "  $name: bare $bare, culimbo $ours; and bare $ours when it runs again: no difference"
+				continue
+			fi
+			differ=$((differ + 1))
+			echo "  DIFFERS: $name: bare $bare, culimbo $ours"
+			[ "$ours" = passed ] || said "$log-culimbo" "$name"
+		done < <(head -n 20 "$log.differ")
+		if [ $differ -gt 0 ]; then
 			bad=1
-			echo "  $(wc -l <"$log.differ") tests differ:"
-			while read -r name bare ours; do
-				echo "    $name: bare $bare, culimbo $ours"
-				[ "$ours" = passed ] || said "$log-culimbo" "$name"
-			done < <(head -n 20 "$log.differ")
+			echo "  $differ tests differ, of $(wc -l <"$log.differ") at first"
 		else
 			echo "  no test differs$([ $whole -eq 1 ] || echo " of those that both runs reached")"
 		fi
