@@ -311,6 +311,7 @@ IN_A_CHILD(what_is_exported_elsewhere_is_as_bare)
 	cl_options.dir.text = inside;
 	CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_as_it_came), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_count_get(unmanaged_imports), 1);
+	CHECK_EQUAL(logged("but found no exporter file of it"), 1);
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
 	cl_process_end(0); /* its own file is there, with its report data */
 	CHECK(!rmdir(inside));
@@ -376,6 +377,36 @@ IN_A_CHILD(who_is_another_user_now_says_what_is_not_protected)
 	CHECK(cl_record_held(peer(), other.record));
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_count_get(unmanaged_imports), 2);
+	CHECK_EQUAL(logged("culimbo["), 1);
+	finish();
+}
+
+/* The same where CULIMBO_DIR names the directory: it stays the same one, and is closed to the other user. */
+IN_A_CHILD(who_is_another_user_now_says_so_of_a_directory_that_is_named)
+{
+	enum { NOBODY = 65534 };
+	char inside[96];
+	CUdeviceptr p;
+
+	if (geteuid())
+		CHILD_SKIP("only root can be two users");
+	if (own_mounts() || mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777"))
+		CHILD_SKIP("no /dev/shm of its own may be had");
+	snprintf(inside, sizeof inside, "%s/inside-%d", folder, (int)getpid());
+	CHECK((!mkdir(folder, 0700) || errno == EEXIST) && !mkdir(inside, 0700) && !chmod(folder, 0777));
+	dir_is = inside;
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	start(); /* one that it has not met */
+	CHECK(!seteuid(NOBODY));
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQUAL(cl_memory_import(&p, other.handle, 0, open_as_it_came), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	}
+	CHECK(!seteuid(0));
+	CHECK_EQUAL(cl_count_get(unmanaged_imports), 2);
+	CHECK_EQUAL(logged("what is imported from its process is not protected"), 1);
 	CHECK_EQUAL(logged("culimbo["), 1);
 	finish();
 }
@@ -450,6 +481,7 @@ int main(void)
 		cmocka_unit_test(what_is_exported_elsewhere_is_as_bare),
 		cmocka_unit_test(what_seems_to_be_of_an_ended_exporter_opens_while_its_exporter_lives),
 		cmocka_unit_test(who_is_another_user_now_says_what_is_not_protected),
+		cmocka_unit_test(who_is_another_user_now_says_so_of_a_directory_that_is_named),
 		cmocka_unit_test(the_file_of_one_that_gave_up_root_for_good_goes_with_the_next_of_root),
 	};
 
