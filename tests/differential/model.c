@@ -92,7 +92,7 @@ void end_context(uint8_t ctx)
 	struct player *p = me();
 
 	for (int l = 0; l < lives; l++)
-		if (life[l].player == op.player && life[l].ctx == ctx && life[l].state != GONE) {
+		if (life[l].player == op.player && life[l].ctx == ctx && life[l].state != GONE && !life[l].async) {
 			if (life[l].state == LIVE)
 				life[l].ended_at = p->taken;
 			life[l].state = GONE;
