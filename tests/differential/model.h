@@ -66,6 +66,10 @@ struct player {
 	bool busy;	    /* a stream is busy until it is let go */
 	unsigned int taken; /* number of addresses taken so far */
 	bool maybe_limbo[DEVICES];
+	/* its stream-ordered memory: a handle was asked for, something was freed, something that has a handle was freed */
+	struct {
+		bool handed, freed, handed_freed;
+	} async[DEVICES];
 	uint8_t mode; /* the thread's capture mode */
 };
 /* The current operation. */
@@ -99,11 +103,18 @@ bool is_kept(const struct life *l);
 uint8_t whole(uint8_t ctx);
 /* Index of a context of the current player. */
 uint8_t device_of(uint8_t ctx);
+/* The context of a stream of the current player: a default stream belongs to the current one. */
+uint8_t context_of(unsigned int stream);
 bool primary_alive(const struct player *p, unsigned int device);
 bool context_alive(const struct player *p, uint8_t ctx);
 bool captures(const struct player *p);
 bool anybody_busy(void);
 bool any_limbo(void);
+/*
+ * Rule "threshold": true if pools may keep memory of @device that they would have given back without culimbo.  Those
+ * of @player give back all but memory with handles, because an allocation has found too little; PLAYERS: nobody's do.
+ */
+bool pools_may_keep(uint8_t device, unsigned int player);
 /* How often other players have it open. */
 unsigned int held(int l);
 
