@@ -26,12 +26,6 @@ void play_event_create(void)
 	me()->event[o.slot] = (struct event){ event_lives++, whole(current()) };
 }
 
-/* A default stream belongs to the current context. */
-static uint8_t context_of(unsigned int stream)
-{
-	return whole(stream < MADE_A ? current() : me()->stream[stream].ctx);
-}
-
 static struct event *event_at(struct order *o)
 {
 	for (unsigned int i = 0; i < EVENTS; i++) {

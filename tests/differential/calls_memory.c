@@ -32,7 +32,7 @@ static void play_alloc(bool async)
 		scattered = true;
 	me()->taken++;
 	life[lives] = (struct life){ .async = async, .of_graph = async && me()->stream[stream].captures, .player = op.player, .ctx = whole(current()),
-				     .device = device_of(current()), .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
+				     .device = device_of(async ? context_of(stream) : current()), .value = (uint8_t)(1 + lives % 250), .bytes = bytes };
 	me()->block[slot] = lives;
 	l = &life[lives++];
 	/* .other: set when no call may wait for it */
@@ -222,6 +222,7 @@ void play_export(void)
 	if (l && l->async && l->bytes && !l->pending && l->state == LIVE && virtual_shares_all() && context_alive(me(), current())) {
 		promised(!a.result || l->of_graph, "stream-ordered memory has no handle");
 		print("cuIpcGetMemHandle", &a, "async");
+		me()->async[l->device].handed = true;
 		if (l->of_graph)
 			return;
 		l->exported = true;
@@ -447,13 +448,18 @@ void play_query(void)
 void play_memory(void)
 {
 	struct order o = { .call = DO_MEMORY };
+	const char *reason = NULL;
 	struct answer a;
 
 	if (settings->gpu)
 		return;
+	if (any_limbo() || scattered || pools_may_take_memory() || virtual_may_take_memory())
+		reason = "memory";
+	else if (pools_may_keep(device_of(current()), PLAYERS))
+		reason = "threshold";
 	a = tell(op.player, &o);
 	with("%s", "");
-	print("cuMemGetInfo", &a, any_limbo() || scattered || pools_may_take_memory() || virtual_may_take_memory() ? "memory" : NULL);
+	print("cuMemGetInfo", &a, reason);
 }
 
 /* Counts all memory that there is, when no work is pending. */
@@ -461,6 +467,7 @@ void play_exhaust(void)
 {
 	struct order o;
 	bool stays = false, waits = false;
+	const char *reason = NULL;
 	uint8_t player = op.player, device = device_of(current());
 	struct answer a;
 
@@ -476,12 +483,15 @@ void play_exhaust(void)
 	}
 	stays |= pools_may_take_memory() || virtual_may_take_memory();
 	stays |= settings->inline_collector && players[!player].maybe_limbo[device];
+	/* whole pages stay while they are mapped, without culimbo too */
+	if (stays || (!settings->large && (waits || scattered)))
+		reason = "memory";
+	else if (pools_may_keep(device, player))
+		reason = "threshold";
 	o = (struct order){ .call = DO_EXHAUST };
 	a = tell(player, &o);
 	with("%s", "");
-	/* whole pages stay while they are mapped, without culimbo too */
-	print("cuMemAlloc until it fails", &a,
-	      stays || (!settings->large && (waits || scattered)) ? "memory" : NULL);
+	print("cuMemAlloc until it fails", &a, reason);
 	me()->taken++;
 	if (a.result != CUDA_ERROR_OUT_OF_MEMORY || stays || waits)
 		return;

@@ -30,9 +30,11 @@ static struct {
 		bool reserved;
 		int page[V_PAGES]; /* what is mapped there, or NONE */
 	} region[V_REGIONS];
-	struct {
+	struct v_import {
 		bool open;
-		uint8_t ctx, player;
+		uint8_t ctx;
+		uint64_t address;
+		unsigned int since; /* grows; the same for all that one context has open there */
 		int page[V_PAGES]; /* what is looked at, from the handle's page on */
 	} import[V_IMPORTS];
 } has[PLAYERS];
@@ -240,29 +242,48 @@ static void look(unsigned int slot)
 	}
 }
 
+/*
+ * Closes @slot.  Of several contexts that have its address open it is the current one's open that ends, or else the
+ * newest one's; what is left goes with the context that it is of (shim/importer/close.c).
+ */
 static void close_import(unsigned int slot)
 {
+	struct v_import *closed = &has[op.player].import[slot], *import = has[op.player].import, *of = closed;
 	struct order o = { .call = DO_V_CLOSE, .slot = (uint8_t)slot };
 	struct answer a = tell(op.player, &o);
 
 	promised(!a.result, "an import of virtual memory cannot be closed");
-	has[op.player].import[slot].open = false;
+	/* one's own memory is closed as well, and is nobody's import */
+	for (unsigned int i = 0; closed->open && i < V_IMPORTS; i++)
+		if (import[i].open && import[i].address == closed->address && of->ctx != whole(current()) &&
+		    (import[i].ctx == whole(current()) || import[i].since > of->since))
+			of = &import[i];
+	of->ctx = closed->ctx;
+	of->since = closed->since;
+	closed->open = false;
 }
 
-static void opened(unsigned int from, unsigned int slot)
+static void opened(unsigned int from, unsigned int slot, const struct answer *a)
 {
+	struct v_import *import = has[op.player].import, *new = &import[slot];
+	static unsigned int opens;
 	const int *mapped = has[handle[from].player].region[handle[from].region].page;
 	unsigned int page = handle[from].page;
 	bool goes_on = true;
 
-	has[op.player].import[slot].open = true;
-	has[op.player].import[slot].ctx = whole(current());
+	new->open = true;
+	new->ctx = whole(current());
+	new->since = ++opens;
+	memcpy(&new->address, a->handle, sizeof(new->address));
+	for (unsigned int i = 0; i < V_IMPORTS; i++)
+		if (import[i].open && import[i].address == new->address && import[i].ctx == new->ctx && import[i].since < new->since)
+			new->since = import[i].since;
 	for (unsigned int i = 0; i < V_PAGES; i++) {
 		int l = page + i < V_PAGES ? mapped[page + i] : NONE;
 
 		/* from the beginning of the reservation: all of it; else what lies side by side */
 		goes_on &= l >= 0 || !page;
-		has[op.player].import[slot].page[i] = goes_on ? l : NONE;
+		new->page[i] = goes_on ? l : NONE;
 	}
 	look(slot);
 }
@@ -301,7 +322,7 @@ static void play_import(void)
 		if (!a.result && own)
 			close_import(slot);
 		else if (!a.result)
-			opened(from, slot);
+			opened(from, slot, &a);
 	}
 	with("virtual handle %u%s", from, own ? " own" : "");
 	print("cuIpcOpenMemHandle", &a, context_alive(me(), current()) ? "virtual" : NULL);

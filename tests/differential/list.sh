@@ -37,6 +37,7 @@ seed_of() {
 	twice) echo 11 ;;
 	virtual) echo 5 ;;
 	async) echo 3 ;;
+	threshold) echo 575 ;;
 	esac
 }
 
@@ -48,8 +49,10 @@ for rule in $rules; do
 		ok 1 "a seed is known for the rule '$rule'"
 		continue
 	fi
-	share=''
-	[ "$rule" != virtual ] && [ "$rule" != async ] || share=--share-all
+	case $rule in
+	virtual | async | threshold) share=--share-all ;;
+	*) share='' ;;
+	esac
 	cp "$list" "$tmp/list"
 	play "$seed"
 	ok $? "seed $seed is the same with and without culimbo: every difference is on the list"

@@ -28,6 +28,10 @@ uint8_t device_of(uint8_t ctx)
 		return me()->own_device[ctx];
 	return ctx == PRIMARY_1;
 }
+uint8_t context_of(unsigned int stream)
+{
+	return whole(stream < MADE_A ? current() : me()->stream[stream].ctx);
+}
 bool primary_alive(const struct player *p, unsigned int device)
 {
 	return p->references[device] || (device == 0 && p->own[GREEN]);
@@ -92,7 +96,7 @@ void end_context(uint8_t ctx)
 	struct player *p = me();
 
 	for (int l = 0; l < lives; l++)
-		if (life[l].player == op.player && life[l].ctx == ctx && life[l].state != GONE) {
+		if (life[l].player == op.player && life[l].ctx == ctx && life[l].state != GONE && !life[l].async) {
 			if (life[l].state == LIVE)
 				life[l].ended_at = p->taken;
 			life[l].state = GONE;
@@ -139,6 +143,20 @@ void freed(int l)
 		me()->maybe_limbo[f->device] = true;
 	if (!f->exported)
 		f->refused = true;
+	if (f->async) {
+		me()->async[f->device].freed = true;
+		/* what was allocated in a capture that is spoilt has a handle, too */
+		me()->async[f->device].handed_freed |= f->exported || f->of_graph;
+	}
+}
+
+bool pools_may_keep(uint8_t device, unsigned int player)
+{
+	for (unsigned int p = 0; p < settings->players; p++)
+		if (players[p].async[device].handed &&
+		    (p == player ? players[p].async[device].handed_freed : players[p].async[device].freed))
+			return true;
+	return false;
 }
 
 void settled(void)
@@ -171,6 +189,8 @@ bool any_limbo(void)
  *   async     a handle of stream-ordered memory, likewise
  *   memory    how much memory is free, or can be allocated, while a freed shared
  *             block may not be released yet
+ *   threshold the same, once stream-ordered memory was freed of a pool of whose memory a
+ *             handle was made, where CULIMBO_SHARE=all
  */
 const char *may_differ_as(const struct life *l)
 {

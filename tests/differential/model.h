@@ -14,9 +14,10 @@ enum { HANDLES = 6, DEPTH = 8, LIVES = OPS_MAX + 1, SMALL = 1024, PAGE = 2 << 20
 
 /* One block, from its allocation on. */
 struct life {
-	enum { LIVE, FREED, GONE } state; /* GONE: its context has ended */
+	enum { LIVE, FREED, GONE } state; /* GONE: its context has ended, or its process */
 	bool of_graph; /* allocated by a capture, if that was still good: then no handle is made of it */
-	bool async, exported, filled, was_freed;
+	bool async; /* of its device's pool: it outlives contexts (measured for a pool of the program) */
+	bool exported, filled, was_freed;
 	bool outlived; /* a process that ended had it open: it is not known when its hold is taken back */
 	bool refused; /* it was freed when no process had it or could get it: its handle must be refused */
 	bool waits;   /* it certainly went into the limbo when it was freed, whatever was left of its grace period */
@@ -65,6 +66,10 @@ struct player {
 	bool busy;	    /* a stream is busy until it is let go */
 	unsigned int taken; /* number of addresses taken so far */
 	bool maybe_limbo[DEVICES];
+	/* its stream-ordered memory: a handle was asked for, something was freed, something that has a handle was freed */
+	struct {
+		bool handed, freed, handed_freed;
+	} async[DEVICES];
 	uint8_t mode; /* the thread's capture mode */
 };
 /* The current operation. */
@@ -98,11 +103,18 @@ bool is_kept(const struct life *l);
 uint8_t whole(uint8_t ctx);
 /* Index of a context of the current player. */
 uint8_t device_of(uint8_t ctx);
+/* The context of a stream of the current player: a default stream belongs to the current one. */
+uint8_t context_of(unsigned int stream);
 bool primary_alive(const struct player *p, unsigned int device);
 bool context_alive(const struct player *p, uint8_t ctx);
 bool captures(const struct player *p);
 bool anybody_busy(void);
 bool any_limbo(void);
+/*
+ * Rule "threshold": true if pools may keep memory of @device that they would have given back without culimbo.  Those
+ * of @player give back all but memory with handles, because an allocation has found too little; PLAYERS: nobody's do.
+ */
+bool pools_may_keep(uint8_t device, unsigned int player);
 /* How often other players have it open. */
 unsigned int held(int l);
 

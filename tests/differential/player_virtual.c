@@ -80,6 +80,7 @@ static CUresult open_one(const struct order *o, struct answer *a)
 	if (result)
 		return result;
 	import[o->slot] = opened;
+	memcpy(a->handle, &opened, sizeof(opened));
 	/* an open of the process's own memory gives its own address, about which the driver is asked as ever */
 	if (o->other)
 		snprintf(a->text, sizeof(a->text), "own=%d", opened == region[o->flags] + o->offset);

@@ -26,7 +26,7 @@ static struct rule {
 	{ .name = "twice", .played = true },
 	{ .name = "virtual", .played = true }, /* by run.sh --share-all alone */
 	{ .name = "async", .played = true }, /* likewise */
-	{ .name = "threshold" }, /* no player asks how much memory a pool has */
+	{ .name = "threshold", .played = true }, /* likewise */
 	{ .name = "import-pool" }, /* no player destroys an imported pool */
 	{ .name = "pool-used" }, /* likewise */
 	{ .name = "pool" }, /* no player asks for the attributes of a pool */

@@ -325,6 +325,7 @@ const struct scene async_scenes[] = {
 	{ "async-pool", async_pool, 0 },
 	{ "async-context", async_context, 0 },
 	{ "async-capture-access", async_capture_access, 0 },
+	{ "async-whose", async_whose, SCENE_ALONE | SCENE_SIMULATED },
 	{ "async-types", async_types, 0 },
 	{ "async-pool-destroyed", async_pool_destroyed, SCENE_ALONE },
 	{ "async-stream", async_stream, 0 },

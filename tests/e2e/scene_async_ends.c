@@ -84,6 +84,38 @@ void async_capture_access(void)
 	unsetenv("CULIMBO_SIM_POOL_ACCESS");
 }
 
+/*
+ * Memory is of the stream's device, whatever context is current, and that of a capture has pages of its own.  With
+ * the option, too, where it comes from another pool.
+ */
+void async_whose(void)
+{
+	setenv("CULIMBO_SIM_DEVICES", "2", 1);
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = bare ? ENTER("P", .bare = true) : ENTER("P", .env = ALL);
+		const char *who = bare ? "control: bare" : "18 with the option";
+		uint64_t stream = ASK(p, stream_create, 1)->v[0], room, other;
+
+		if (ASK(p, a_alloc, SMALL, 0)->result)
+			break_off("no memory");
+		room = free_memory(p);
+		if (ASK(p, stream_capture, stream, 0)->result)
+			break_off("no capture");
+		ok(!ASK(p, a_alloc, SMALL, stream)->result && free_memory(p) < room, "%s: a capture's block has another page", who);
+		room = free_memory(p);
+		ASK(p, device, 1);
+		other = free_memory(p);
+		ok(!ASK(p, a_alloc, BIG, stream)->result && free_memory(p) == other,
+		   "%s: in a capture of device 0 nothing of device 1 is taken", who);
+		ok(!ASK(p, stream_captured, stream)->result, "%s: the capture is good", who);
+		ok(!ASK(p, a_alloc, BIG, stream)->result && free_memory(p) == other, "%s: nor is it after that", who);
+		ASK(p, device, 0);
+		ok(free_memory(p) == room - 2 * BIG, "%s: it is device 0's", who);
+		leave(p);
+	}
+	unsetenv("CULIMBO_SIM_DEVICES");
+}
+
 /* Returns true if P reads @types as the handle types of @pool, or gets the refusal of a driver that does not tell them. */
 static bool told(struct actor *p, uint64_t pool, uint64_t types, int refusal)
 {

@@ -7,9 +7,13 @@
  *   stream reaches it; memory of cuMemAlloc (fact 2) comes back when the stream is
  *   synchronised after that (measured), and can't be freed twice meanwhile; a
  *   pool's memory goes to the pool, which keeps it as blocks.c says;
+ * - cuMemAllocAsync allocates from the pool of the stream's device, whatever context is
+ *   current (documented, not measured);
  * - this memory can't be shared by a handle (fact 8);
  * - a stream that captures allocates from pools without a handle type only, and frees only
- *   what a capture has allocated (both measured).
+ *   what a capture has allocated (both measured).  That memory has its pool's properties, and
+ *   shares nothing with other memory (documented: graphs have memory of their own).  It is
+ *   taken when it is captured, which a GPU does when the graph is launched.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +76,19 @@ static CUresult set_captured(uint64_t address, bool is_captured)
 	return CUDA_SUCCESS;
 }
 
+/* The pool of what captures allocate from @pool, NULL: no memory.  Under sim.lock. */
+static struct sim_memory_pool *for_graphs(struct sim_memory_pool *pool)
+{
+	if (!pool->graphs) {
+		pool->graphs = calloc(1, sizeof(*pool->graphs));
+		if (!pool->graphs)
+			return NULL;
+		*pool->graphs = (struct sim_memory_pool){ .magic = SIM_MEMPOOL_MAGIC, .device = pool->device,
+							  .on_host = pool->on_host, .of = pool };
+	}
+	return pool->graphs;
+}
+
 static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, bool own_pool,
 			 CUstream stream_handle)
 {
@@ -89,9 +106,9 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, b
 	if (own_pool) {
 		object = pool_of(handle);
 	} else {
-		object = device_pool[context->device];
+		object = device_pool[stream->context->device];
 		if (!object)
-			object = default_of(context->device);
+			object = default_of(stream->context->device);
 	}
 	if (!object)
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -99,6 +116,10 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, b
 		result = CUDA_ERROR_NOT_SUPPORTED; /* the capture stays good */
 	else if (stream->capture == CU_STREAM_CAPTURE_STATUS_NONE)
 		result = sim_capture_forbids(); /* measured for a pool of the program */
+	if (!result && stream->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		object = for_graphs(object);
+	if (!result && !object)
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (!result)
 		result = sim_memory_alloc(context, SIM_ASYNC, bytes, object, &address);
 	if (!result)
@@ -340,6 +361,10 @@ SIM_CALL(cuMemPoolDestroy, (CUmemoryPool handle))
 		object->times--;
 	} else {
 		sim_memory_trim(object, 0);
+		if (object->graphs) {
+			sim_memory_trim(object->graphs, 0);
+			object->graphs->magic = 0;
+		}
 		sim_mempool_let_go(object);
 		object->magic = 0;
 		for (unsigned int d = 0; d < SIM_DEVICES_MAX; d++)

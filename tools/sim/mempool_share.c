@@ -168,9 +168,13 @@ SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *sharea
 /* Measured for imports, and documented for all: another device reaches a pool's memory only if it is let in. */
 bool sim_pool_reaches(const struct sim_region *region, int device)
 {
-	if (!sim_options()->pool_access || !sim_memory_of_pool(region) || region->pool->on_host)
+	const struct sim_memory_pool *pool = region->pool;
+
+	if (!sim_options()->pool_access || !sim_memory_of_pool(region) || pool->on_host)
 		return true;
-	return region->pool->device == device || region->pool->reach >> (device & 63) & 1;
+	if (pool->of)
+		pool = pool->of;
+	return pool->device == device || pool->reach >> (device & 63) & 1;
 }
 
 SIM_CALL(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *access, size_t count))

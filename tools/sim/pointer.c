@@ -49,6 +49,7 @@ static bool is_on_host(const struct what *what)
 static CUresult tell(void *out, int attribute, uint64_t address, const struct what *what)
 {
 	enum sim_kind kind = what->device ? what->block.region->kind : SIM_ARRAY;
+	const struct sim_memory_pool *pool;
 	bool legacy = what->device && (kind == SIM_BLOCK || kind == SIM_CHUNK);
 
 #define GIVE(type, value)                                                                          \
@@ -96,7 +97,8 @@ static CUresult tell(void *out, int attribute, uint64_t address, const struct wh
 			     ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 			     : 0);
 	case 17: /* MEMPOOL_HANDLE, since CUDA 11.3 */
-		GIVE(CUmemoryPool, what->device ? (CUmemoryPool)what->block.region->pool : NULL);
+		pool = what->device ? what->block.region->pool : NULL;
+		GIVE(CUmemoryPool, pool && pool->of ? pool->of : pool);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}

@@ -304,6 +304,8 @@ struct sim_memory_pool {
 	size_t lost; /* bytes that it has given back, and the device has not got: a block of them was exported */
 	uint32_t *kept; /* segments that it holds until it is destroyed, because a block was exported or imported */
 	unsigned int kept_segments;
+	struct sim_memory_pool *graphs; /* has what captures have allocated from this one */
+	struct sim_memory_pool *of; /* the pool whose .graphs this is; the program sees that */
 	uint64_t attribute[SIM_MEMPOOL_ATTRIBUTES];
 };
 
