@@ -16,7 +16,7 @@ enum { HANDLES = 6, DEPTH = 8, LIVES = OPS_MAX + 1, SMALL = 1024, PAGE = 2 << 20
 struct life {
 	enum { LIVE, FREED, GONE } state; /* GONE: its context has ended, or its process */
 	bool of_graph; /* allocated by a capture, if that was still good: then no handle is made of it */
-	bool async; /* of its device's pool: it outlives contexts (measured for a pool of the program) */
+	bool async; /* of its device's pool: it outlives contexts (measured) */
 	bool exported, filled, was_freed;
 	bool outlived; /* a process that ended had it open: it is not known when its hold is taken back */
 	bool refused; /* it was freed when no process had it or could get it: its handle must be refused */

@@ -8,7 +8,7 @@
  *   synchronised after that (measured), and can't be freed twice meanwhile; a
  *   pool's memory goes to the pool, which keeps it as blocks.c says;
  * - cuMemAllocAsync allocates from the pool of the stream's device, whatever context is
- *   current (documented, not measured);
+ *   current (measured);
  * - this memory can't be shared by a handle (fact 8);
  * - a stream that captures allocates from pools without a handle type only, and frees only
  *   what a capture has allocated (both measured).  That memory has its pool's properties, and
