@@ -133,6 +133,8 @@ static struct answer ask_full(struct worker *w, const struct question *q)
 	}
 	if (read(w->from, &r, sizeof(r)) != (ssize_t)sizeof(r)) {
 		bury(w);
+		if (q->verb != LEAVE && w->signal)
+			note("a worker died of signal %d at call %d", w->signal, (int)q->verb);
 		memset(&r, 0, sizeof(r));
 		r.result = CRASHED;
 	}

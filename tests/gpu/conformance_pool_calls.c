@@ -140,12 +140,15 @@ static CUresult prepare(enum pool_call_in_capture call, struct before_capture *b
 	return driver.p_cuStreamSynchronize(mine.stream);
 }
 
-/* Ends what prepare() made and the call, which gave @result, has not ended. */
+/*
+ * Ends what prepare() made and the call, which gave @result, has not ended.  A block of a destroyed pool lives
+ * on: if it were freed, the driver would read memory that it has freed itself (measured, doc/measurements.md).
+ */
 static CUresult clean_up(enum pool_call_in_capture call, const struct before_capture *before, CUresult result)
 {
 	bool is_destroy = call == CAPTURED_DESTROY || call == CAPTURED_DESTROY_USED;
 
-	if (before->block && (is_destroy || result))
+	if (before->block && result)
 		TRY(driver.p_cuMemFree_v2(before->block));
 	return is_destroy && result ? driver.p_cuMemPoolDestroy(before->pool) : CUDA_SUCCESS;
 }
