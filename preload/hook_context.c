@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks for calls that end contexts, and their blocks and events with them.
+ * Hooks for calls that end contexts, and their blocks and events with them, and for the one that initializes
+ * the driver.
  *
  * What must hold: the shim forgets what belonged to a context if and only if the context has
  * ended.  A call that fails ends nothing.  After a call that only drops a reference, the hook asks
@@ -11,6 +12,13 @@
  */
 #include "preload/hook_again.h"
 #include "preload/hook_table.h"
+#include "shim/self/outlive.h"
+
+CUresult CUDAAPI cl_hook_cuInit(unsigned int flags)
+{
+	cl_outlive_watch_forks();
+	return cl_driver.cuInit(flags);
+}
 
 /* The device of a call that names its context. */
 enum { no_device = -1 };

@@ -38,6 +38,7 @@
 #include "shim/diag/recent_closes.h"
 #include "shim/refused.h"
 #include "shim/report/exit.h"
+#include "shim/self/outlive.h"
 #include "shim/self/self.h"
 #include "shim/base/stderr.h"
 #include "shim/diag/trace.h"
@@ -209,6 +210,7 @@ bool cl_self_start_to_share(void)
 		}
 		if (dirfd >= 0)
 			close(dirfd);
+		cl_outlive_keep();
 		cl_context_on_lost = cl_context_end_lost;
 		cl_gate_watch();
 		atomic_fetch_or_explicit(&cl_sharing_flag, CL_SHARES, memory_order_release);
@@ -218,10 +220,34 @@ bool cl_self_start_to_share(void)
 }
 
 /* ------------------------------------------------------------------------ end */
+/* Removes the default directory if no other process uses it. */
+static void remove_directory(int dirfd)
+{
+	char path[64];
+
+	if (cl_options.dir.text[0] || cl_outlive_uses(dirfd))
+		return;
+	cl_self_dir_path(path, sizeof path);
+	rmdir(path);
+}
+
+/* A process that shares nothing may have made the directory before a fork. */
+static void end_without_sharing(void)
+{
+	int dirfd;
+
+	if (!cl_outlive_took())
+		return;
+	dirfd = cl_self_open_dir(false);
+	if (dirfd < 0)
+		return;
+	remove_directory(dirfd);
+	close(dirfd);
+}
+
 /* @locked: the caller holds cl_imports_lock, which is_open_here() needs. */
 static void remove_own_file(bool locked)
 {
-	char path[64];
 	int dirfd = cl_self_open_dir(false);
 
 	if (dirfd < 0)
@@ -231,11 +257,8 @@ static void remove_own_file(bool locked)
 	/* killed processes have left their files, and we may be the last process that can remove them */
 	if (locked)
 		cl_gc_directory(dirfd, is_open_here);
+	remove_directory(dirfd);
 	close(dirfd);
-	if (!cl_options.dir.text[0]) { /* remove the default directory if no other process uses it */
-		cl_self_dir_path(path, sizeof path);
-		rmdir(path);
-	}
 }
 
 static uint64_t findings;
@@ -309,6 +332,7 @@ int cl_process_end(int status)
 	CL_UNCANCELLED;
 
 	if (!cl_sharing()) {
+		end_without_sharing();
 		cl_trace_end();
 		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&
 		    !atomic_flag_test_and_set(&end_begun))

@@ -75,6 +75,8 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0, PFN_cuGetProcAddress_v12000,          \
 	  (const char *name, void **pfn, int version, cuuint64_t flags, cl_query_result *status),  \
 	  (name, pfn, version, flags, status))                                                     \
+	/* from here on a forked process has a copy of the driver's descriptors */                \
+	X(cuInit, "cuInit", 2000, 0, PFN_cuInit_v2000, (unsigned int flags), (flags))              \
 	/* allocations: repeated after a failure, once memory came free */                         \
 	X(cuMemAlloc_v2, "cuMemAlloc", 3020, 0, PFN_cuMemAlloc_v3020,                              \
 	  (CUdeviceptr * dptr, size_t bytes), (dptr, bytes))                                       \

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim/self/outlive.h"
 #include "shim/self/own_file.h"
 #include "shim/shm/gc.h"
 #include "shim/base/log.h"
@@ -147,6 +148,7 @@ static int open_file(struct cl_peer *peer, uint32_t file_id, const char **why)
 	}
 	drop_finished(dirfd);
 	err = cl_region_open_knowing(&peer->region, dirfd, file_id, &cl_self_known, why);
+	peer->region.is_outlived = cl_outlive_is_outlived;
 	close(dirfd);
 	return err;
 }

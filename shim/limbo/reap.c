@@ -68,6 +68,12 @@ static unsigned int reap(struct cl_exporter *ex, bool locked)
 		cl_log(CL_LOG_INFO,
 		       "%u processes that imported from this one have died: culimbo has taken back their %u holds",
 		       sum.slots, sum.holds);
+	if (sum.outlived)
+		cl_log_once(CL_LOG_WARN,
+			    "process %u, which holds blocks of this one, has ended, but a process that it forked keeps its "
+			    "CUDA contexts alive, and GPU work of it may go on: culimbo keeps the blocks until the "
+			    "forked process ends or calls exec",
+			    sum.outlived_pid);
 	cl_count_add(dead_holders, sum.slots);
 	return sum.settling;
 }

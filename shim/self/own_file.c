@@ -9,6 +9,7 @@
 #include "shim/base/backoff.h"
 #include "shim/base/log.h"
 #include "shim/base/options.h"
+#include "shim/self/outlive.h"
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
@@ -110,6 +111,7 @@ static void make_own_file(bool importer)
 		return;
 	}
 	made.header->grace = cl_options.grace.number;
+	made.is_outlived = cl_outlive_is_outlived;
 	cl_own = made;
 	cl_region_move_from_memory(&cl_own, &memory);
 	/* the exports that were counted while there was no file */

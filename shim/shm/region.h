@@ -56,6 +56,11 @@ struct cl_region {
 	struct cl_record *record;
 	_Atomic uint64_t *holders;
 	char *report_data; /* in memory alone: see cl_region_in_memory() */
+	/*
+	 * Asked before the holds of a dead process are taken back: returns true while contexts of the
+	 * process outlive it.  NULL: none does.
+	 */
+	bool (*is_outlived)(const struct cl_identity *who);
 };
 
 /*

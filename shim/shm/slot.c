@@ -102,13 +102,21 @@ static void tell(void *data, uint32_t record)
 	e->each(e->data, e->slot, record);
 }
 
-/* Returns false if another process has the slot's lock.  Reaps the slot if it still has @claim. */
-static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim,
+/*
+ * Returns false if another process has the slot's lock.  Reaps the slot if it still has @claim, and no context
+ * of its owner @who outlives that.
+ */
+static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim, const struct cl_identity *who,
 		     struct cl_reaped *sum, struct each_hold *each)
 {
 	struct cl_slot *s = &region->slot[slot];
 
 	each->slot = slot;
+	if (region->is_outlived && region->is_outlived(who)) {
+		sum->outlived++;
+		sum->outlived_pid = who->pid;
+		return true;
+	}
 	/* the lock keeps away other reapers, and claimants */
 	if (region->locks->try_lock(region, CL_LOCK_SLOT(slot)))
 		return false;
@@ -144,7 +152,7 @@ static void look_at(struct cl_region *region, unsigned int slot, uint64_t claim,
 		sum->settling++;
 		break;
 	case CL_DEAD:
-		reap_one(region, slot, claim, sum, each);
+		reap_one(region, slot, claim, &who, sum, each);
 		break;
 	}
 }
@@ -267,7 +275,7 @@ static void reap_former_image(struct cl_region *region, const struct cl_identity
 			    (uint32_t)(claim >> 8) &&
 		    s->who.pid == self->pid && s->who.pid_ns == self->pid_ns &&
 		    s->who.start_time == self->start_time)
-			reap_one(region, slot, claim, &sum, &nobody);
+			reap_one(region, slot, claim, self, &sum, &nobody);
 	}
 }
 

@@ -42,6 +42,8 @@ struct cl_reaped {
 	unsigned int slots;    /* dead, and reaped */
 	unsigned int holds;    /* that they had */
 	unsigned int settling; /* perhaps dead: look again soon */
+	unsigned int outlived; /* dead, but their contexts live on in processes that they forked: not reaped */
+	uint32_t outlived_pid; /* one of these */
 	unsigned int alive;
 };
 /*

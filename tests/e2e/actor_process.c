@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,23 @@ void do_fork_stays(const struct wire_request *q)
 	}
 	if (child < 0)
 		complain("fork: %s", strerror(errno));
+}
+
+/* The child does not exec, and makes no call.  It ends with the process that started us. */
+void do_fork_outlives(const struct wire_request *q)
+{
+	struct pollfd stage = { .fd = (int)syscall(SYS_pidfd_open, getppid(), 0), .events = POLLIN };
+	pid_t child = fork();
+
+	if (child == 0) {
+		while (poll(&stage, 1, -1) < 0 && errno == EINTR)
+			;
+		_exit(0);
+	}
+	close(stage.fd);
+	if (child < 0)
+		complain("fork: %s", strerror(errno));
+	reply.v[0] = (uint64_t)child;
 }
 
 /* A child has none of its parent's contexts: how does the driver answer its calls? */

@@ -197,6 +197,76 @@ static void killed_writing(void)
 	}
 }
 
+/*
+ * As before, but C has forked a process, which has the driver's descriptors: C's kernel writes until that one
+ * ends, too.  @late: it is forked after the open, else before.
+ */
+static void killed_with_child_once(bool bare, bool late)
+{
+	static const char env[] = "CULIMBO_GRACE=20ms CULIMBO_PRESSURE_WAIT=0";
+	enum { C_WRITES = 0x37 };
+	struct actor *p = ENTER("P", .bare = bare, .env = env);
+	struct actor *c = ENTER("C", .bare = bare, .env = env);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import;
+	struct handle handle = export_block(p, block);
+	const char *when = late ? "after" : "before";
+	double took, deadline = now_ms() + SOON_MS;
+	unsigned int foreign = 0;
+	bool got, untouched;
+	pid_t child = 0;
+
+	(void)neighbour;
+	if (!late)
+		child = (pid_t)ASK(c, fork_outlives, 0)->v[0];
+	import = open_block(c, &handle);
+	if (late)
+		child = (pid_t)ASK(c, fork_outlives, 0)->v[0];
+	ASK(c, fill_kernel, import, SMALL / 4, 0x01010101u * C_WRITES, 20 * UINT64_C(1000000000));
+	while (!reads(p, block, SMALL, C_WRITES, NULL))
+		if (!watch_until(deadline))
+			break_off("C's kernel writes nothing");
+	free_block(p, block);
+	kill_actor(c);
+	deadline = now_ms() + 400; /* longer than a killed process's kernel writes that has forked nobody */
+	do
+		got = claim(p, block, SMALL, NEXT);
+	while (!got && watch_until(deadline));
+	if (bare) {
+		while (watch_until(deadline))
+			;
+		free_block(p, block);
+		got = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
+		deadline = now_ms() + SOON_MS;
+		while ((untouched = reads(p, block, SMALL, NEXT, &foreign)))
+			if (!watch_until(deadline))
+				break;
+		ok(got && !untouched && foreign == C_WRITES,
+		   "control: bare, the killed C's kernel writes into the next owner's block while C's child lives");
+		kill(child, SIGKILL);
+		leave(p);
+		return;
+	}
+	ok(!got, "6 C, which forked %s the open, is killed: while its child lives, the address is not given out", when);
+	kill(child, SIGKILL);
+	got = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
+	note("memory returned %.1f ms after the child was killed", took);
+	ok(got && took < BACK_MS, "6 C's child is killed, too: P gets the address again within 1 s");
+	deadline = now_ms() + 300;
+	while ((untouched = reads(p, block, SMALL, NEXT, &foreign)))
+		if (!watch_until(deadline))
+			break;
+	ok(got && untouched, "6 and no byte of the next owner is touched");
+	leave(p);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+static void killed_with_child(void)
+{
+	setenv("CULIMBO_SIM_KERNELS", "linger", 1);
+	killed_with_child_once(true, true);
+	killed_with_child_once(false, true);
+	killed_with_child_once(false, false);
+}
+
 /* ---------------------------------------------------------- 9: P is no more */
 enum { P_EXITS, P_EXITS_AT_ONCE, P_KILLED, P_WAYS };
 
@@ -276,6 +346,7 @@ const struct scene death_scenes[] = {
 	{ "importer-died-before", importer_died_before, SCENE_ALONE },
 	{ "one-of-two-dies", one_of_two_dies, 0 },
 	{ "killed-writing", killed_writing, SCENE_ALONE },
+	{ "killed-with-child", killed_with_child, SCENE_ALONE },
 	{ "exporter-exits", exporter_exits, SCENE_ALONE },
 	{ "exporter-killed", exporter_killed, SCENE_ALONE },
 	{ .name = NULL },

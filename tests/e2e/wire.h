@@ -95,6 +95,7 @@
 	X(green_end)	 /* green context, 1: none is current then -> is the primary one active */   \
 	X(fork)		 /* enum ending, 1: by clone() -> the child's wait status */               \
 	X(fork_stays)	 /* 0: forks a child that stays, 1: ends it */                             \
+	X(fork_outlives) /* -> the pid of a forked child that lives until the stage ends, or it is killed */ \
 	X(fork_calls)	 /* block, import -> results of free, export, close, allocate in a child */ \
 	X(exec)		 /* becomes a new image of itself, which must begin again */               \
 	X(close_fds)	 /* enum close_which -> how many were open */                              \

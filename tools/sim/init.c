@@ -59,6 +59,7 @@ SIM_CALL(cuInit, (unsigned int flags))
 	result = sim_address_space_init();
 	if (result)
 		goto out;
+	sim_linger_begin();
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&sim.changed, &attr);

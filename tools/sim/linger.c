@@ -13,8 +13,11 @@
  *                it: when the process dies, the task stops on its way out, and
  *                stays visible in /proc/PID/task until the engine lets it go.
  *
+ * While a process lives that was forked from ours after cuInit() and has the driver's descriptors, the engine
+ * lets the kernels write on to their end (measured).  Such a process has a copy of one end of a pipe.
+ *
  * What must hold:
- * - the task has its own, empty table of descriptors; otherwise the locks of a
+ * - the task has its own table of descriptors, with one end of the pipe alone; otherwise the locks of a
  *   dying process would stay as long as the task;
  * - the engine uses the task's thread-local storage, so the task calls nothing
  *   once the engine runs, and the engine takes no lock of libc;
@@ -23,6 +26,7 @@
  *   GPU writes after the last task is gone.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -68,7 +72,20 @@ static struct {
 	atomic_bool quit;
 	pid_t task, engine;
 	char *stack;
+	int forked[2]; /* a pipe; forked processes have its second end */
+	pid_t inits;   /* the process that has made it */
 } engine;
+
+void sim_linger_begin(void)
+{
+	if (!sim_options()->kernels_linger || engine.inits == getpid())
+		return;
+	/* in a forked child, the parent's stays open: the child has the parent's contexts */
+	if (pipe2(engine.forked, O_CLOEXEC))
+		engine.forked[0] = engine.forked[1] = -1;
+	else
+		engine.inits = getpid();
+}
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value)
 {
@@ -143,13 +160,32 @@ static void sleep_until(uint64_t at)
 	syscall(SYS_nanosleep, &nap, NULL);
 }
 
+/* Returns true while a forked process has the second end of the pipe. */
+static bool is_outlived(void)
+{
+	struct pollfd end = { .fd = engine.forked[0], .events = POLLIN };
+	struct timespec none = { 0 };
+
+	return engine.forked[0] >= 0 && syscall(SYS_ppoll, &end, 1, &none, NULL, 0) == 0;
+}
+
+/* Gets a private table of descriptors, and empties it but for the pipe's first end.  Returns 0, or another number. */
+static long keep_pipe_alone(void)
+{
+	int fd = engine.forked[0];
+	long failed = syscall(SYS_close_range, fd < 0 ? 0 : fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE);
+
+	if (!failed && fd > 0)
+		failed = syscall(SYS_close_range, 0, fd - 1, 0);
+	return failed;
+}
+
 static int run_engine(void *unused)
 {
 	uint64_t wanted = UINT64_C(1) << (SIGCHLD - 1);
 	uint64_t zero[8] = { 0 }; /* the kernel's struct sigaction, for the default action */
 	uint64_t death, looked = 0;
 
-	syscall(SYS_close_range, 0, UINT_MAX, 0);
 	/* A tracer that ignores SIGCHLD does not learn of the task's stops. */
 	syscall(SYS_rt_sigaction, SIGCHLD, zero, NULL, 8);
 	while (!atomic_load(&engine.may_trace))
@@ -180,8 +216,12 @@ static int run_engine(void *unused)
 	death = sim_now_ns();
 	while (sim_now_ns() < death + WRITES_NS && run_jobs(false))
 		;
-	sleep_until(death + TASK_NS);
-	syscall(SYS_ptrace, PTRACE_CONT, engine.task, 0, 0);
+	if (!is_outlived())
+		sleep_until(death + TASK_NS);
+	/* nobody waits for the task any more, as a tracer would have to */
+	syscall(SYS_ptrace, PTRACE_DETACH, engine.task, 0, 0);
+	while (is_outlived() && run_jobs(false))
+		;
 	syscall(SYS_exit, 0);
 	return 0;
 }
@@ -194,8 +234,7 @@ static void *run_task(void *unused)
 	struct timespec nap = { .tv_nsec = 1000000 };
 
 	engine.task = (pid_t)syscall(SYS_gettid);
-	/* Get a private table of descriptors, and empty it. */
-	if (syscall(SYS_close_range, 0, UINT_MAX, CLOSE_RANGE_UNSHARE))
+	if (keep_pipe_alone()) /* the engine gets a copy of this table */
 		goto out;
 	engine.stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);

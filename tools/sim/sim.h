@@ -500,6 +500,7 @@ struct sim_kernel {
 void sim_kernel_run(const struct sim_kernel *kernel);
 /* Runs it so that it outlives the process for a moment.  Returns false if that is impossible. */
 bool sim_linger_run(const struct sim_kernel *kernel);
+void sim_linger_begin(void); /* at cuInit() */
 void sim_linger_stop(void);
 
 #endif

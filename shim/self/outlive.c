@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether CUDA contexts outlive their process: see outlive.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shim/base/descriptor.h"
+#include "shim/base/options.h"
+#include "shim/self/outlive.h"
+#include "shim/self/self.h"
+
+/*
+ * Our lock: the process that took it, its descriptor, and the file of that.  A child without fork handlers
+ * finds its parent's pid here.  Two threads that fork at once may both take it, which does no harm: each
+ * lock lasts as long as the other would.
+ */
+static struct {
+	_Atomic pid_t pid;
+	int fd;
+	dev_t dev;
+	ino_t ino;
+} lock;
+
+/* The byte of the process @who.  Two processes share one with a chance of 1 to 2^62: then one counts as outlived. */
+static off_t byte_of(const struct cl_identity *who)
+{
+	uint64_t x = who->pid_ns * 0x9e3779b97f4a7c15u ^ who->start_time;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = ((x ^ who->pid) ^ x >> 27) * 0x94d049bb133111ebu;
+	return (off_t)((x ^ x >> 31) >> 2);
+}
+
+static int ask(int fd, int command, struct flock *about)
+{
+	int err;
+
+	do
+		err = fcntl(fd, command, about) ? -errno : 0;
+	while (err == -EINTR);
+	return err;
+}
+
+/* Returns true if this process has the lock, and the directory that it is on is still there. */
+static bool is_kept(void)
+{
+	struct stat st;
+
+	return atomic_load_explicit(&lock.pid, memory_order_acquire) == getpid() && !fstat(lock.fd, &st) &&
+	       st.st_dev == lock.dev && st.st_ino == lock.ino && st.st_nlink;
+}
+
+static void take(void)
+{
+	struct flock about = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1 };
+	struct cl_identity self;
+	struct stat st;
+	int fd;
+
+	cl_identity_self(&self);
+	about.l_start = byte_of(&self);
+	/* a second time if an ending process has removed the directory meanwhile */
+	for (int i = 0; i < 2; i++) {
+		fd = cl_self_open_dir(true);
+		if (fd < 0)
+			return;
+		fd = cl_fd_move_high(fd, &cl_self_known.room);
+		if (ask(fd, F_OFD_SETLK, &about) || fstat(fd, &st)) {
+			close(fd);
+			return;
+		}
+		if (st.st_nlink) {
+			/* the former one, of a removed directory or of a parent without fork handlers, is left to its copies */
+			lock.fd = fd;
+			lock.dev = st.st_dev;
+			lock.ino = st.st_ino;
+			atomic_store_explicit(&lock.pid, getpid(), memory_order_release);
+			return;
+		}
+		close(fd);
+	}
+}
+
+/* Runs in any thread that forks, in a signal handler, too: system calls only, and no lock of ours. */
+static void before_fork(void)
+{
+	CL_UNCANCELLED;
+
+	if (!cl_options.disable.number && !is_kept())
+		take();
+}
+
+void cl_outlive_watch_forks(void)
+{
+	static atomic_flag done = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set_explicit(&done, memory_order_relaxed))
+		pthread_atfork(before_fork, NULL, NULL);
+}
+
+bool cl_outlive_took(void)
+{
+	pid_t pid = atomic_load_explicit(&lock.pid, memory_order_relaxed);
+
+	return pid && pid == getpid();
+}
+
+void cl_outlive_keep(void)
+{
+	if (cl_outlive_took() && !is_kept())
+		take();
+}
+
+bool cl_outlive_is_outlived(const struct cl_identity *who)
+{
+	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(who), .l_len = 1 };
+	int fd, err;
+
+	if (!who->pid)
+		return false;
+	fd = cl_self_open_dir(false);
+	if (fd < 0)
+		return false;
+	err = ask(fd, F_OFD_GETLK, &about);
+	close(fd);
+	return !err && about.l_type != F_UNLCK;
+}
+
+bool cl_outlive_uses(int dirfd)
+{
+	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	/* by our own open file, whose lock does not count, if it is of this directory */
+	return !ask(is_kept() ? lock.fd : dirfd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
+}

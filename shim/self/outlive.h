@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether the CUDA contexts of a process outlive it.
+ *
+ * Measured (H100, driver 580, doc/measurements.md): a process that forks after cuInit() gives the child
+ * the driver's descriptors.  Until that child ends, calls exec or closes them, the parent's contexts
+ * live, although the parent was killed or has called exit(), and its kernels write to their end.  So what
+ * such a process holds must not go when it dies.
+ *
+ * A process that has called cuInit() therefore takes a lock before its first fork, on a byte of the
+ * directory of exporter files that its identity gives.  The lock belongs to the open file, whose
+ * descriptor is copied, closed and ended by exec as the driver's are: the kernel drops the lock when the
+ * last copy is gone.
+ *
+ * What must hold: a process that never forks has no descriptor and no directory from this.  A child
+ * that runs no fork handlers (clone()) has what its parent had.  Where the kernel or the file system
+ * has no such locks, no context counts as outliving its process.
+ */
+#ifndef CL_OUTLIVE_H
+#define CL_OUTLIVE_H
+
+#include <stdbool.h>
+
+#include "shim/shm/layout.h"
+
+/* Has each later fork of this process take the lock.  Called at cuInit(); only the first call counts. */
+void cl_outlive_watch_forks(void);
+
+/*
+ * Takes the lock of this process on the directory as it is now, if it had one: the directory may have
+ * been removed and made again since.  Any thread.
+ */
+void cl_outlive_keep(void);
+
+/* Returns true if this process has taken the lock. */
+bool cl_outlive_took(void);
+
+/*
+ * Returns true while a process that was forked by @who has the contexts of @who, which has ended.  In doubt
+ * false.  Some system calls.  Any thread.
+ */
+bool cl_outlive_is_outlived(const struct cl_identity *who);
+
+/* Returns true if another process relies on the directory @dirfd for such a lock. */
+bool cl_outlive_uses(int dirfd);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether CUDA contexts outlive their process: the lock of outlive.h lasts as long as copies of the driver's
+ * descriptors would.  The kernel must decide here (forks, exec, kills), so these are real processes.
+ */
+#include "tests/unit/child.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include "shim/base/options.h"
+#include "shim/self/outlive.h"
+#include "shim/self/self.h"
+
+enum { SOON = 5000 };
+static char folder[64];
+
+/* What a process tells of itself and of its child. */
+struct told {
+	struct cl_identity who;
+	pid_t child;
+};
+
+enum child { PAUSES, EXECS, CLOSES, FORKS_TOO, NO_HANDLERS };
+
+static void pause_for_ever(void)
+{
+	for (;;)
+		pause();
+}
+
+static void be_the_child(enum child how)
+{
+	prctl(PR_SET_PDEATHSIG, 0);
+	alarm(CHILD_SECONDS);
+	if (how == EXECS)
+		execlp("sleep", "sleep", "1000", (char *)NULL);
+	if (how == CLOSES)
+		syscall(SYS_close_range, 3, ~0u, 0);
+	if (how == FORKS_TOO && fork())
+		_exit(0); /* the grandchild stays; its group is killed at the end */
+	pause_for_ever();
+}
+
+/* A process that has loaded the driver, and forks. */
+static void fork_one(int line, enum child how)
+{
+	struct told told = { 0 };
+	char byte;
+
+	setpgid(0, 0);
+	cl_outlive_watch_forks();
+	cl_identity_self(&told.who);
+	told.child = how == NO_HANDLERS ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, NULL, NULL, 0) : fork();
+	if (!told.child)
+		be_the_child(how);
+	if (how == FORKS_TOO)
+		waitpid(told.child, NULL, 0);
+	CHECK_EQUAL(write(line, &told, sizeof told), sizeof told);
+	CHECK(read(line, &byte, 1) <= 0);
+	pause_for_ever();
+}
+
+static struct told start(pid_t *pid, enum child how)
+{
+	struct told told;
+	int line;
+
+	cl_options.dir.text = folder;
+	*pid = fork_with_line(&line);
+	if (!*pid)
+		fork_one(line, how);
+	CHECK_EQUAL(read(line, &told, sizeof told), sizeof told);
+	return told;
+}
+
+/* Ends the process alone, not its child. */
+static void end(pid_t pid)
+{
+	CHECK(!kill(pid, SIGKILL));
+	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
+}
+
+IN_A_CHILD(a_killed_process_is_outlived_while_its_child_lives)
+{
+	struct cl_identity other;
+	struct told told;
+	pid_t pid;
+
+	told = start(&pid, PAUSES);
+	end(pid);
+	CHECK(cl_outlive_is_outlived(&told.who));
+	other = told.who;
+	other.pid++; /* another process is not */
+	CHECK(!cl_outlive_is_outlived(&other));
+	other = told.who;
+	other.start_time++; /* nor is one that had the same pid */
+	CHECK(!cl_outlive_is_outlived(&other));
+	CHECK(!kill(-pid, SIGKILL));
+	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
+}
+
+IN_A_CHILD(a_child_that_called_exec_does_not_count)
+{
+	struct told told;
+	pid_t pid;
+
+	told = start(&pid, EXECS);
+	end(pid);
+	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
+	CHECK(!kill(told.child, 0));
+	kill(-pid, SIGKILL);
+}
+
+IN_A_CHILD(nor_does_one_that_has_closed_its_descriptors)
+{
+	struct told told;
+	pid_t pid;
+
+	told = start(&pid, CLOSES);
+	end(pid);
+	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
+	CHECK(!kill(told.child, 0));
+	kill(-pid, SIGKILL);
+}
+
+IN_A_CHILD(a_grandchild_counts)
+{
+	struct told told;
+	pid_t pid;
+
+	told = start(&pid, FORKS_TOO);
+	end(pid);
+	CHECK(cl_outlive_is_outlived(&told.who));
+	CHECK(!kill(-pid, SIGKILL));
+	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
+}
+
+/* clone() runs no fork handler, so it takes no lock: the child of a later fork has it then. */
+IN_A_CHILD(a_process_that_never_calls_fork_has_no_lock_and_makes_no_directory)
+{
+	struct told told;
+	char none[80];
+	pid_t pid;
+
+	snprintf(none, sizeof none, "%s/none", folder);
+	cl_options.dir.text = none;
+	cl_outlive_watch_forks();
+	CHECK(!cl_outlive_took());
+	CHECK(access(none, F_OK) && errno == ENOENT);
+	told = start(&pid, NO_HANDLERS);
+	end(pid);
+	CHECK(!cl_outlive_is_outlived(&told.who));
+	kill(-pid, SIGKILL);
+}
+
+IN_A_CHILD(with_culimbo_disabled_nothing_is_locked)
+{
+	struct told told;
+	pid_t pid;
+
+	cl_options.disable.number = 1;
+	told = start(&pid, PAUSES);
+	end(pid);
+	CHECK(!cl_outlive_is_outlived(&told.who));
+	kill(-pid, SIGKILL);
+}
+
+static void fork_and_wait(void)
+{
+	pid_t child = fork();
+
+	if (!child)
+		_exit(0);
+	CHECK_EQUAL(waitpid(child, NULL, 0), child);
+}
+
+static unsigned int descriptors(void)
+{
+	return count_entries("/proc/self/fd");
+}
+
+IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
+{
+	unsigned int before = descriptors();
+	struct told told;
+	int dirfd;
+	pid_t pid;
+
+	cl_options.dir.text = folder;
+	cl_outlive_watch_forks();
+	for (int i = 0; i < 3; i++)
+		fork_and_wait();
+	CHECK(cl_outlive_took());
+	CHECK_EQUAL(descriptors(), before + 1);
+	dirfd = open(folder, O_RDONLY | O_DIRECTORY);
+	CHECK(!cl_outlive_uses(dirfd));
+	told = start(&pid, PAUSES);
+	CHECK(cl_outlive_uses(dirfd));
+	CHECK(!kill(-pid, SIGKILL));
+	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
+	CHECK(COMES_TRUE(!cl_outlive_uses(dirfd), SOON));
+	(void)told;
+}
+
+IN_A_CHILD(a_directory_that_was_removed_and_made_again_is_locked_again)
+{
+	struct cl_identity self;
+	pid_t other;
+	char path[80];
+	int line;
+	bool seen;
+
+	snprintf(path, sizeof path, "%s/deeper", folder);
+	cl_options.dir.text = path;
+	cl_outlive_watch_forks();
+	cl_outlive_keep(); /* there is no lock yet, so it takes none */
+	CHECK(!cl_outlive_took());
+	fork_and_wait();
+	CHECK(!rmdir(path));
+	CHECK(!mkdir(path, 0700));
+	cl_outlive_keep();
+	cl_identity_self(&self);
+	other = fork_with_line(&line);
+	if (!other) {
+		/* a lock of its own open file would not count */
+		seen = cl_outlive_is_outlived(&self);
+		CHECK_EQUAL(write(line, &seen, sizeof seen), sizeof seen);
+		_exit(0);
+	}
+	CHECK_EQUAL(read(line, &seen, sizeof seen), sizeof seen);
+	CHECK(seen);
+	CHECK_EQUAL(waitpid(other, NULL, 0), other);
+	/* and at a fork as well */
+	CHECK(!rmdir(path));
+	fork_and_wait();
+	CHECK(cl_outlive_is_outlived(&self));
+	CHECK(!rmdir(path));
+}
+
+static int make_folder(void **state)
+{
+	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
+	if (mkdtemp(folder))
+		return 0;
+	snprintf(folder, sizeof folder, "/tmp/culimbo-unit-XXXXXX");
+	return mkdtemp(folder) ? 0 : -1;
+}
+static int remove_folder(void **state)
+{
+	return remove_folder_at(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_killed_process_is_outlived_while_its_child_lives),
+		cmocka_unit_test(a_child_that_called_exec_does_not_count),
+		cmocka_unit_test(nor_does_one_that_has_closed_its_descriptors),
+		cmocka_unit_test(a_grandchild_counts),
+		cmocka_unit_test(a_process_that_never_calls_fork_has_no_lock_and_makes_no_directory),
+		cmocka_unit_test(with_culimbo_disabled_nothing_is_locked),
+		cmocka_unit_test(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough),
+		cmocka_unit_test(a_directory_that_was_removed_and_made_again_is_locked_again),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
