@@ -90,11 +90,17 @@ static inline void cl_belongs_to_none(struct cl_belongs *thing)
 
 /*
  * Returns true if @context is ENDING, or DEAD with lists that are not emptied yet: then the caller
- * must not touch what belongs to it.  Returns false if @context is LIVE, or NULL: no owner.
+ * must not use what belongs to it.  Returns false if @context is LIVE, or NULL: no owner.
  */
 static inline bool cl_context_ends(const struct cl_context *context)
 {
 	return context && context->state != CL_CONTEXT_LIVE;
+}
+
+/* Returns true if @context is DEAD: the driver may have given its addresses to other blocks. */
+static inline bool cl_context_is_dead(const struct cl_context *context)
+{
+	return context && context->state == CL_CONTEXT_DEAD;
 }
 
 /* What the driver says of a context just now.  A NULL handle: there is none, or it is not known which. */

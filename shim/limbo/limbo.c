@@ -438,21 +438,27 @@ struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_ki
 {
 	struct cl_block *block;
 	uint64_t until = 0;
+	bool over = false;
 
 	/*
 	 * While a thread is in the driver with the block, only the driver's answer tells
 	 * whether the program may free that address again, so we wait for it.  We wait for
 	 * the end of a context a second at most: the thread that ends it may be waiting for
-	 * a host function that this thread runs.
+	 * a host function that this thread runs.  Once the driver has ended the context, the address
+	 * may be another block's already.  The thread that ends it forgets the rest, and wakes the collector.
 	 */
 	while ((block = cl_block_find(&ex->blocks, kind, key)) != NULL && cl_limbo_is_busy_locked(block))
 		if (block->state == CL_BLOCK_FREEING || block->state == CL_BLOCK_RELEASING) {
 			cl_gate_wait_locked();
+		} else if (cl_context_is_dead(cl_block_context(block))) {
+			cl_block_leave_context(block);
+			cl_limbo_forget_block_locked(ex, block);
 		} else {
+			if (over)
+				return block;
 			if (!until)
 				until = cl_now() + 5 * CL_END_WAIT;
-			if (!cl_gate_wait_until_locked(until))
-				return block;
+			over = !cl_gate_wait_until_locked(until);
 		}
 	return block;
 }

@@ -69,7 +69,8 @@ uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, u
 bool cl_limbo_is_busy_locked(const struct cl_block *block);
 /*
  * Returns the block at @key once it is not busy, or NULL if there is none.  Lets go of the lock
- * while it waits.  For the end of a context it waits a second at most, then returns the block.
+ * while it waits.  For the end of a context it waits a second at most, then returns the block.  Forgets a
+ * block whose context is DEAD.
  */
 struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind,
 					      uint64_t key);

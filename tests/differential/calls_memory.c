@@ -493,6 +493,8 @@ void play_exhaust(void)
 	with("%s", "");
 	print("cuMemAlloc until it fails", &a, reason);
 	me()->taken++;
+	/* a process with an inline collector learns of it at its next call, so it is not known when that is over */
+	players[0].pressed = players[1].pressed = true;
 	if (a.result != CUDA_ERROR_OUT_OF_MEMORY || stays || waits)
 		return;
 	/* memory freed on another device does not help, and stays */

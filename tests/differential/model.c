@@ -132,12 +132,12 @@ bool is_kept(const struct life *l)
 void freed(int l)
 {
 	struct life *f = &life[l];
-	bool had = held(l) || f->own_opens || f->outlived || is_kept(f);
+	bool stays = held(l) || f->own_opens || is_kept(f), had = stays || f->outlived;
 
 	f->state = FREED;
 	f->was_freed = true;
 	f->ended_at = me()->taken;
-	f->waits = f->exported && (had || settings->grace == GRACE_LONG);
+	f->waits = f->exported && (stays || (settings->grace == GRACE_LONG && !me()->pressed));
 	f->refused = f->exported && settings->grace == GRACE_NONE && !had;
 	if (f->exported && !f->refused)
 		me()->maybe_limbo[f->device] = true;

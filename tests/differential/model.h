@@ -66,6 +66,7 @@ struct player {
 	bool busy;	    /* a stream is busy until it is let go */
 	unsigned int taken; /* number of addresses taken so far */
 	bool maybe_limbo[DEVICES];
+	bool pressed; /* a process has asked all others for memory: for a while no block that nobody holds has a grace */
 	/* its stream-ordered memory: a handle was asked for, something was freed, something that has a handle was freed */
 	struct {
 		bool handed, freed, handed_freed;

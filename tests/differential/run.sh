@@ -73,6 +73,7 @@ trap 'rm -rf "$dir"' EXIT
 		set -- "$@" $i
 	done
 	set -- "$@" 2125 # opens a block that was created where an ended context was
+	set -- "$@" 1795639612415 # exports a block that was freed in stream order while another process needed memory
 }
 # Runs in the background, so that a signal to this shell is handled at once and passed on.
 runner='' signal=''

@@ -75,16 +75,21 @@ static inline bool none_belongs_to_a_context(void)
 	return !cl_context_unknown.blocks.n;
 }
 
+/* What the driver does when CONTEXT_A ends. */
+static inline void end_blocks_of_a(void)
+{
+	atomic_store(&fake.dead_a, true);
+	for (unsigned int i = 0; i < fake.n; i++)
+		if (fake.block[i].ctx == CONTEXT_A)
+			atomic_store(&fake.block[i].live, false);
+	fake_stack[0] = CONTEXT_B;
+}
+
 static inline void end_context_a(bool gone)
 {
 	context_ends(CONTEXT_A, 0);
-	if (gone) {
-		atomic_store(&fake.dead_a, true);
-		for (unsigned int i = 0; i < fake.n; i++)
-			if (fake.block[i].ctx == CONTEXT_A)
-				atomic_store(&fake.block[i].live, false);
-		fake_stack[0] = CONTEXT_B;
-	}
+	if (gone)
+		end_blocks_of_a();
 	context_ended(CONTEXT_A, 0, gone);
 }
 

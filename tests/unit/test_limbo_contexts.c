@@ -253,6 +253,41 @@ IN_A_CHILD(without_a_file_too_what_goes_with_its_context_is_forgotten)
 	CHECK_EQUAL(frees_of(live), 1);
 }
 
+/*
+ * Another thread has ended a context, and has not forgotten yet what belonged to it.  The driver has given the addresses
+ * to new blocks, and nobody waits for that thread.
+ */
+IN_A_CHILD(the_addresses_of_a_dead_context_are_new_blocks)
+{
+	CUdeviceptr freed, live, unshared;
+	struct cl_list dead = { 0 };
+	struct cl_context_end end;
+	pthread_t turns;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	freed = exported_block();
+	unshared = exported_block();
+	live = exported_block();
+	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(unshared), CUDA_SUCCESS);
+	end = cl_context_end_begin(CONTEXT_A, 0);
+	end_blocks_of_a();
+	cl_context_open(&end, true, &dead);
+	fake_alloc_again(freed, CONTEXT_B);
+	fake_alloc_again(unshared, CONTEXT_B);
+	fake_alloc_again(live, CONTEXT_B);
+	turns = turn_clock_beside();
+	export_block(freed);
+	CHECK_EQUAL(cl_memory_free(unshared), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(unshared), 1);
+	CHECK_EQUAL(cl_memory_free(live), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(live), 1);
+	turn_no_more(turns);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+	CHECK(!CL_LIST_FIRST(&dead, struct cl_context, node)->blocks.n);
+}
+
 /* UCX retains and releases the primary context around each open and each close. */
 IN_A_CHILD(a_release_that_ends_no_context_starts_and_wakes_nobody)
 {
@@ -281,6 +316,7 @@ int main(void)
 		cmocka_unit_test(events_are_left_to_a_context_that_ends),
 		cmocka_unit_test(who_ends_a_context_waits_for_events_of_an_unknown_one),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
+		cmocka_unit_test(the_addresses_of_a_dead_context_are_new_blocks),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 	};
 

@@ -18,7 +18,8 @@
  *   not lose it.
  * - A kill at any instruction does no harm: the lock of the state is a robust mutex.
  *   One store makes a segment LIVE, after its slots were taken, and one store ends
- *   that, before they are given back; the next locker undoes anything in between.
+ *   that, before they are given back; the next locker undoes anything in between, and
+ *   gives back a LIVE segment that nobody holds any more.
  * - The files are made, remade and removed under a flock of the folder.
  */
 #include <errno.h>

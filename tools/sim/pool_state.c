@@ -160,6 +160,13 @@ static void repair(void)
 	struct pool_state *state = sim_pool.state;
 	size_t slots = state->devices * sim_pool_slots(state);
 
+	/* the dead process may have let go of the last hold, and not have given the segment back yet */
+	for (size_t i = 0; i < slots; i++) {
+		struct pool_slot *slot = &state->slot[i];
+
+		if (slot->state == SEGMENT_LIVE && !slot->exported && !sim_pool_held(slot))
+			slot->state = SEGMENT_GIVING;
+	}
 	for (size_t i = 0; i < slots; i++) {
 		uint32_t segment = state->slot[i].segment;
 
