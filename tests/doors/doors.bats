@@ -58,7 +58,7 @@ linked_says() {
 			said=$(STUBBED=$T/libculimbo-stubbed-$level.so linked_says "$call")
 			echo "$said"
 			# culimbo notes events that may be shared, green contexts and peer access in every process
-			said=${said/,shim event_created/}; said=${said/,shim pool_exported/}
+			said=${said/,shim event_created/}; said=${said/,shim pool_exported/}; said=${said/shim watch forks,/}
 			said=$(sed 's/,shim \(green_[a-z 0-9]*\|descriptor [0-9]*\|virtual_peer [0-9a-fx]*\)//; s/shim \(make\|call\|no\)_[a-z 0-9-]*,//g' <<<"$said")
 			[[ $said == *"driver $call,$call 0"* ]]
 		done

@@ -20,11 +20,6 @@
 #undef cuMemAlloc
 #undef cuMemFree
 
-CUresult cuInit(unsigned int flags)
-{
-	return CUDA_SUCCESS;
-}
-
 CUresult cuMemAlloc(unsigned int *dptr, unsigned int bytes);
 CUresult cuMemAlloc(unsigned int *dptr, unsigned int bytes)
 {
@@ -104,7 +99,6 @@ static const struct known {
 	CL_HOOKED_CALLS(X)
 	CL_USED_CALLS(X)
 #undef X
-	{"cuInit", 2000, 0, (void *)cuInit, (void *)cuInit},
 	{"cuMemAlloc", 2000, 0, (void *)cuMemAlloc, (void *)cuMemAlloc},
 	{"cuMemFree", 2000, 0, (void *)cuMemFree, (void *)cuMemFree},
 	{"cuIpcOpenMemHandle", 14000, 0, (void *)cuIpcOpenMemHandle_v3,

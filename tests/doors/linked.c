@@ -48,6 +48,7 @@ int main(int argc, char **argv)
 #define CALL(symbol, ...)              \
 	if (!strcmp(argv[i], #symbol)) \
 		result = symbol(__VA_ARGS__);
+		CALL(cuInit, 0)
 		CALL(cuMemAlloc_v2, &dptr, 4096)
 		CALL(cuMemAllocPitch_v2, &dptr, &pitch, 100, 30, 4)
 		CALL(cuMemAllocManaged, &dptr, 4096, 1)

@@ -122,7 +122,7 @@ general="default:malloc next:malloc main:malloc default:dlsym next:nothing defau
 	[[ $said == "default:cuMemAlloc_v2 none: "*"undefined symbol: cuMemAlloc_v2" ]]
 }
 
-names="cuMemAlloc_v2 cuMemFree_v2 cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 cuMemFreeAsync_ptsz cuGetProcAddress_v2 cuInit cuMemAlloc cuNoSuchCall"
+names="cuMemAlloc_v2 cuMemFree_v2 cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 cuMemFreeAsync_ptsz cuGetProcAddress_v2 cuDriverGetVersion cuMemAlloc cuNoSuchCall"
 
 @test "libcuda opened for itself alone: by its handle, and not by the others" {
 	for who in who: "who:$T/asker.so" "who:$T/asker-linked.so"; do
@@ -167,7 +167,7 @@ names="cuMemAlloc_v2 cuMemFree_v2 cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 cuMem
 }
 
 @test "32-bit forms, unknown names and forms newer than the list are never ours" {
-	for name in cuMemAlloc cuMemFree cuIpcOpenMemHandle_v3 cuInit; do
+	for name in cuMemAlloc cuMemFree cuIpcOpenMemHandle_v3 cuDriverGetVersion; do
 		said=$(LD_PRELOAD=$LIBRARY "$T/probe" open:libcuda.so.1 lib:$name)
 		[[ $said == "lib:$name libcuda.so.1+"* ]]
 		same "$said" "$("$T/probe" open:libcuda.so.1 lib:$name)"

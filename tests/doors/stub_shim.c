@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include "shim/asked.h"
 #include "shim/reclaim/callbacks.h"
+#include "shim/self/outlive.h"
 #include "shim/shim.h"
 
 atomic_int cl_sharing_flag;
@@ -429,6 +430,11 @@ int cl_process_end(int status)
 		return status;
 	SAY("end\n");
 	return number("STUB_STATUS", status);
+}
+
+void cl_outlive_watch_forks(void)
+{
+	SAY("watch forks\n");
 }
 
 atomic_uint cl_descriptors_waiting;
