@@ -25,6 +25,7 @@ struct block {
 	uint64_t bytes, serial;
 	uint64_t pool;	       /* the serial number of its pool, whose pointers it exports; 0: it has legacy handles */
 	bool async;	       /* stream-ordered memory with legacy handles */
+	CUmemoryPool from;     /* its pool, or NULL */
 	CUipcMemHandle handle; /* or a pool's export data */
 };
 
@@ -68,6 +69,8 @@ bool gift_alive(const struct gift *gift);
 /* Complains unless the first @n words are the block's own. */
 bool check_words(const uint64_t *words, uint64_t n, const struct gift *gift, const char *when);
 void free_block(uint32_t slot);
+/* On a GPU, before @pool is destroyed: a block that is freed later has the driver use freed memory (measured). */
+void free_blocks_from(CUmemoryPool pool);
 void do_make(void);
 void do_tell(void);
 void do_free(void);

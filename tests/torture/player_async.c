@@ -35,6 +35,7 @@ static void end_pool(uint32_t number)
 {
 	if (!own_pools[number])
 		return;
+	free_blocks_from(own_pools[number]);
 	SURE(cu.cuMemPoolDestroy(own_pools[number]));
 	own_pools[number] = NULL;
 	COUNT(async_ended);
@@ -118,6 +119,7 @@ CUresult async_alloc(struct block *block, uint64_t bytes)
 		result = CALL(cu.cuMemAllocFromPoolAsync(&block->address, bytes, pool, stream));
 	else
 		result = CALL(cu.cuMemAllocAsync(&block->address, bytes, stream));
+	block->from = pool;
 	if (!result && !SURE(cu.cuStreamSynchronize(stream)))
 		result = CUDA_ERROR_UNKNOWN;
 	return result;

@@ -210,6 +210,16 @@ void free_block(uint32_t slot)
 		put_by(&gift);
 }
 
+void free_blocks_from(CUmemoryPool pool)
+{
+	if (!table->gpu)
+		return;
+	for (uint32_t slot = 0; slot < BLOCKS; slot++)
+		if (blocks[slot].address && blocks[slot].from == pool)
+			free_block(slot);
+	SURE(cu.cuStreamSynchronize(stream));
+}
+
 static uint64_t any_size(void)
 {
 	static const uint64_t small[] = { 256, 1024, 1024, 4096, 65536, 1 << 20 };
@@ -235,6 +245,7 @@ static bool make_block(uint32_t slot)
 	if (bytes > table->big_bytes)
 		bytes = table->big_bytes;
 	block->pool = 0;
+	block->from = NULL;
 	block->async = table->asyncs && dice(4) == 0;
 	if (block->async) {
 		bytes = bytes > POOL_BLOCK ? POOL_BLOCK : bytes;

@@ -40,6 +40,7 @@ static void end_pool(struct pool *pool)
 {
 	if (!pool->handle)
 		return;
+	free_blocks_from(pool->handle);
 	SURE(cu.cuMemPoolDestroy(pool->handle));
 	close(pool->fd);
 	pool->handle = NULL;
@@ -93,6 +94,7 @@ CUresult pool_alloc(struct block *block, uint64_t bytes)
 	if (!result && !SURE(cu.cuStreamSynchronize(stream)))
 		result = CUDA_ERROR_UNKNOWN;
 	block->pool = pool->serial;
+	block->from = pool->handle;
 	return result;
 }
 
