@@ -215,7 +215,7 @@ struct cl_batch {
 	struct cl_visit visit;
 	struct cl_block *block[CL_BATCH];
 	CUresult result[CL_BATCH];
-	unsigned int n, seen; /* seen: how many READY blocks were looked at to find .n */
+	unsigned int n, seen; /* seen: how many blocks are READY no more */
 };
 
 /* Gives the blocks of @batch back, deletes them, and adds them to @sum. */
@@ -255,22 +255,28 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 	}
 }
 
-/* Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records. */
+/*
+ * Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records.  It passes as many of
+ * other contexts: a program that frees those of two contexts in turn would otherwise have each waited for alone.
+ */
 static void take_batch_locked(struct cl_exporter *ex, struct cl_batch *batch)
 {
 	struct cl_block *block, *next;
+	unsigned int passed = 0;
 
 	batch->n = batch->seen = 0;
 	CL_LIST_EACH_REMOVING (block, next, &ex->limbo.ready, struct cl_block, node) {
-		if (batch->n == CL_BATCH)
+		if (batch->n == CL_BATCH || passed == CL_BATCH)
 			break;
 		if (cl_limbo_context_ends(block)) {
 			cl_block_set_state(ex, block, CL_BLOCK_BLOCKED);
 			batch->seen++;
 			continue;
 		}
-		if (batch->n && block->context != batch->block[0]->context)
-			break;
+		if (batch->n && block->context != batch->block[0]->context) {
+			passed++;
+			continue;
+		}
 		batch->seen++;
 		cl_block_look_for_imports(&ex->blocks, block);
 		if (block->own_opens || !cl_record_try_release(ex->blocks.region, block->record)) {

@@ -67,6 +67,35 @@ IN_A_CHILD(each_context_has_a_stream_to_free_on)
 	}
 }
 
+static unsigned int waits;
+static CUresult count_a_wait(CUstream stream)
+{
+	waits++;
+	return fake_stream_sync(stream);
+}
+
+/* Each context is waited for once a batch, in whatever order its blocks were freed. */
+IN_A_CHILD(blocks_of_contexts_in_turn_go_in_few_batches)
+{
+	enum { PAIRS = 40 };
+	static const CUcontext of[2] = { (CUcontext)0x1010, (CUcontext)0x1020 };
+	CUdeviceptr p[2 * PAIRS];
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuStreamSynchronize = count_a_wait;
+	for (int i = 0; i < 2 * PAIRS; i++) {
+		p[i] = fake_alloc(1024, of[i % 2]);
+		export_block(p[i]);
+	}
+	for (int i = 0; i < 2 * PAIRS; i++)
+		CHECK_EQUAL(cl_memory_free(p[i]), CUDA_SUCCESS);
+	waits = 0;
+	cl_limbo_collect(&cl_exporter, true);
+	for (int i = 0; i < 2 * PAIRS; i++)
+		CHECK_EQUAL(frees_of(p[i]), 1);
+	CHECK_EQUAL(waits, 2);
+}
+
 /* A thread that ends a context may wait for a host function that frees: neither may wait for the other forever. */
 static _Atomic bool freed_beside;
 static void *free_beside(void *p)
@@ -309,6 +338,7 @@ int main(void)
 		cmocka_unit_test(what_goes_with_its_primary_context_is_forgotten),
 		cmocka_unit_test(no_stream_is_made_again_for_the_end_of_another_devices_context),
 		cmocka_unit_test(each_context_has_a_stream_to_free_on),
+		cmocka_unit_test(blocks_of_contexts_in_turn_go_in_few_batches),
 		cmocka_unit_test(a_free_does_not_wait_for_ever_for_the_end_of_its_context),
 		cmocka_unit_test(a_block_whose_context_ends_while_it_is_freed_is_forgotten),
 		cmocka_unit_test(a_block_whose_context_ends_while_its_free_fails_is_forgotten),
