@@ -153,7 +153,10 @@ static CUresult give_access(CUmemoryPool pool, CUdevice device)
 	return cl_driver.cuMemPoolSetAccess ? cl_driver.cuMemPoolSetAccess(pool, &access, 1) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Lets @device, which opens a block, and its peers reach @pool.  Returns CUDA_SUCCESS, or the first refusal. */
+/*
+ * Lets @device, which opens a block, and its peers reach @pool.  Returns the driver's answer for @device: a peer
+ * of it may be out of reach of the pool's device.
+ */
 static CUresult give_all_access(CUmemoryPool pool, CUdevice device)
 {
 	CUresult result = give_access(pool, device);
@@ -161,7 +164,7 @@ static CUresult give_all_access(CUmemoryPool pool, CUdevice device)
 
 	for (CUdevice peer = 0; result == CUDA_SUCCESS && peer < CL_MIRROR_DEVICES; peer++)
 		if (peers >> peer & 1)
-			result = give_access(pool, peer);
+			give_access(pool, peer);
 	return result;
 }
 

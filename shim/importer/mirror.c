@@ -137,7 +137,7 @@ static bool take_room(const struct cl_mirror_opening *open)
 
 	cl_lock(&cl_imports_lock);
 	room = cl_mirror_pieces_n + open->added <= cl_mirror_pieces_most &&
-	       cl_mirrors_n + open->fresh <= CL_MIRRORS_MOST;
+	       cl_mirrors_room_locked(cl_mirrors_n + open->fresh);
 	if (room) {
 		cl_mirror_pieces_n += open->added;
 		cl_mirrors_n += open->fresh;
@@ -266,8 +266,10 @@ static void enter_import(struct cl_mirror_opening *open)
 	import->opens++;
 	import->run = open->united;
 	import->runs = runs;
+	cl_mirror_imports_changed_locked(mirror, (uint64_t)(import - mirror->import));
 	open->united = old;
-	mirror->devices |= open->want->devices;
+	/* also what the driver has refused: it is not asked again */
+	mirror->devices |= open->want->devices | UINT64_C(1) << open->want->device;
 	cl_unlock(&cl_imports_lock);
 }
 
@@ -276,7 +278,7 @@ static void give_up(const struct cl_mirror_opening *open)
 {
 	cl_lock(&cl_imports_lock);
 	cl_mirror_pieces_n -= open->added;
-	cl_mirrors_n -= open->fresh;
+	cl_mirrors_gone_locked(open->fresh);
 	cl_unlock(&cl_imports_lock);
 	if (open->fresh && open->mirror) {
 		free(open->mirror->piece);
@@ -298,7 +300,8 @@ static CUresult open_in_turn(struct cl_mirror_opening *open, struct cl_mirror_re
 		give_up(open);
 		return result;
 	}
-	result = cl_mirror_map(open->mirror, open->piece, open->pieces, open->want->devices);
+	result = cl_mirror_map(open->mirror, open->piece, open->pieces, UINT64_C(1) << open->want->device,
+			       open->want->devices);
 	if (!open->mirror->base) {
 		give_up(open);
 		return result;
@@ -323,7 +326,7 @@ CUresult cl_mirror_open(const struct cl_mirror_want *want, CUdeviceptr *address)
 	if (!cl_mirror_driver_can())
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!choose_pieces(&open))
-		return CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_NOT_MAPPED;
 	cl_lock(&cl_imports_lock);
 	of = cl_mirror_reservation_get_locked(&want->name);
 	if (of)
@@ -364,6 +367,7 @@ bool cl_mirror_close(CUdeviceptr address, CUresult *result)
 		mirror->imports--;
 		memmove(import, import + 1,
 			(size_t)(mirror->import + mirror->imports - import) * sizeof *import);
+		cl_mirror_imports_changed_locked(mirror, (uint64_t)(import - mirror->import));
 	}
 	cl_unlock(&cl_imports_lock);
 	if (!closed.opens) {
@@ -395,7 +399,7 @@ CUresult cl_mirrors_add_device(CUdevice of, CUdevice device)
 		}
 		cl_unlock(&cl_imports_lock);
 		cl_rank_none();
-		result = cl_mirror_give_access(mirror, UINT64_C(1) << device);
+		result = cl_mirror_give_access(mirror, UINT64_C(1) << device, 0);
 		cl_lock(&cl_imports_lock);
 		if (!result)
 			mirror->devices |= UINT64_C(1) << device;

@@ -36,7 +36,7 @@
 #include <stdint.h>
 #include "shim/driver/driver.h"
 
-enum { CL_MIRRORS_MOST = 1024, CL_MIRROR_DEVICES = 64 };
+enum { CL_MIRROR_DEVICES = 64 };
 
 /* Names a reservation of an exporter.  No other reservation on this host has that name or gets it later. */
 struct cl_mirror_name {
@@ -62,16 +62,17 @@ struct cl_mirror_want {
 	struct cl_mirror_name name;
 	uint64_t size;	  /* of the reservation */
 	uint64_t offset;  /* of the pointer in it */
-	uint64_t devices; /* a bit for each device that gets access */
+	CUdevice device;  /* that opens it, and must get access */
+	uint64_t devices; /* a bit for each other device that gets access, if it can reach the memory */
 	struct cl_mirror_piece *piece; /* in order of their offsets; more than the open takes do no harm */
 	uint64_t pieces;
 };
 
 /*
- * Opens what @want names.  Errors: CUDA_ERROR_INVALID_VALUE if nothing is mapped at the offset, or the
+ * Opens what @want names.  Errors: CUDA_ERROR_NOT_MAPPED if nothing is mapped at the offset, or the
  * pieces overlap or leave the reservation; CUDA_ERROR_NOT_FOUND if a piece without a descriptor is not
  * mapped here: call again with it; CUDA_ERROR_OUT_OF_MEMORY, also if there are too many
- * mirrors or pieces; CUDA_ERROR_NOT_SUPPORTED by a driver without virtual memory; else the driver's.
+ * pieces; CUDA_ERROR_NOT_SUPPORTED by a driver without virtual memory; else the driver's.
  */
 CUresult cl_mirror_open(const struct cl_mirror_want *want, CUdeviceptr *address);
 /*

@@ -8,11 +8,12 @@
 #include "shim/self/self.h"
 
 _Atomic uint64_t cl_mirrors_n;
-uint64_t cl_mirror_pieces_n;
+uint64_t cl_mirror_pieces_n, cl_mirror_steps;
 
 /* All that follows is under cl_imports_lock. */
 static struct cl_table reservations = CL_TABLE_BEGIN(reservations);
-static struct cl_mirror *by_address[CL_MIRRORS_MOST]; /* in order */
+static struct cl_mirror **by_address; /* in order */
+static uint64_t by_address_room;
 static uint64_t listed;
 static uint64_t forks;
 static pthread_cond_t turn_over = PTHREAD_COND_INITIALIZER;
@@ -90,6 +91,35 @@ struct cl_mirror *cl_mirror_at_locked(CUdeviceptr address)
 	return n ? by_address[n - 1] : NULL;
 }
 
+bool cl_mirrors_room_locked(uint64_t n)
+{
+	uint64_t room = by_address_room ? by_address_room : 32;
+	void *wide;
+
+	if (!n) {
+		free(by_address);
+		by_address = NULL;
+		by_address_room = 0;
+	}
+	if (n <= by_address_room)
+		return true;
+	while (room < n)
+		room *= 2;
+	wide = realloc(by_address, room * sizeof *by_address);
+	if (!wide)
+		return false;
+	by_address = wide;
+	by_address_room = room;
+	return true;
+}
+
+void cl_mirrors_gone_locked(uint64_t n)
+{
+	cl_mirrors_n -= n;
+	if (!cl_mirrors_n)
+		cl_mirrors_room_locked(0);
+}
+
 void cl_mirror_list_locked(struct cl_mirror *mirror)
 {
 	uint64_t n = count_below_locked(mirror->base);
@@ -129,6 +159,22 @@ struct cl_mirror_import *cl_mirror_import_at(const struct cl_mirror *mirror, uin
 	return n && mirror->import[n - 1].offset == offset ? &mirror->import[n - 1] : NULL;
 }
 
+static uint64_t import_end(const struct cl_mirror_import *import)
+{
+	return import->run[import->runs - 1].end;
+}
+
+void cl_mirror_imports_changed_locked(struct cl_mirror *mirror, uint64_t from)
+{
+	uint64_t reach = from ? mirror->import[from - 1].reach : 0;
+
+	for (uint64_t i = from; i < mirror->imports; i++) {
+		if (import_end(&mirror->import[i]) > reach)
+			reach = import_end(&mirror->import[i]);
+		mirror->import[i].reach = reach;
+	}
+}
+
 uint64_t cl_mirror_piece_from(const struct cl_mirror *mirror, uint64_t offset)
 {
 	uint64_t low = 0, high = mirror->pieces;
@@ -151,10 +197,16 @@ bool cl_mirror_find(CUdeviceptr address, CUdeviceptr *base, uint64_t *size)
 
 	cl_lock(&cl_imports_lock);
 	mirror = cl_mirror_at_locked(address);
+	/* a program also asks of its own memory, above all mirrors */
+	if (mirror && address - mirror->base >= mirror->size)
+		mirror = NULL;
 	for (uint64_t n = mirror ? cl_mirror_imports_below(mirror, address - mirror->base) : 0; n && !found; n--) {
 		const struct cl_mirror_import *import = &mirror->import[n - 1];
-		uint64_t end = import->run[import->runs - 1].end;
+		uint64_t end = import_end(import);
 
+		if (address - mirror->base >= import->reach) /* nor does an earlier one reach there */
+			break;
+		cl_mirror_steps++;
 		found = address - mirror->base < end;
 		if (found) {
 			*base = mirror->base + import->offset;
@@ -177,7 +229,8 @@ void cl_mirrors_forget(void)
 {
 	/* their memory is not freed: a thread of the parent may have been changing it */
 	reservations = (struct cl_table)CL_TABLE_BEGIN(reservations);
-	listed = cl_mirror_pieces_n = 0;
+	by_address = NULL;
+	listed = by_address_room = cl_mirror_pieces_n = 0;
 	atomic_store(&cl_mirrors_n, 0);
 	forks++;
 	turn_over = (pthread_cond_t)PTHREAD_COND_INITIALIZER;

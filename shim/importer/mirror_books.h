@@ -29,6 +29,7 @@ struct cl_mirror_import {
 	uint64_t opens;
 	struct cl_mirror_run *run; /* in order; no two touch */
 	uint64_t runs;
+	uint64_t reach; /* the greatest end of this import and all before it */
 };
 
 struct cl_mirror_reservation;
@@ -71,6 +72,10 @@ void cl_mirror_turn_begin_locked(struct cl_mirror_turn *turn, struct cl_mirror_r
 /* Ends @turn, if it is one.  The reservation is freed if it has no mirrors and nobody wants its turn. */
 void cl_mirror_turn_end_locked(struct cl_mirror_turn *turn);
 
+/* Makes room for @n mirrors that are listed at once; 0 frees it.  Returns false if there is no memory. */
+bool cl_mirrors_room_locked(uint64_t n);
+/* Counts @n mirrors less. */
+void cl_mirrors_gone_locked(uint64_t n);
 /* A mirror is found by its addresses from list() until unlist(). */
 void cl_mirror_list_locked(struct cl_mirror *mirror);
 void cl_mirror_unlist_locked(const struct cl_mirror *mirror);
@@ -82,6 +87,9 @@ struct cl_mirror *cl_mirror_next_without_locked(CUdeviceptr from, CUdevice of, C
 /* These need the lock or the turn.  imports_below() returns how many begin at @offset or below. */
 uint64_t cl_mirror_imports_below(const struct cl_mirror *mirror, uint64_t offset);
 struct cl_mirror_import *cl_mirror_import_at(const struct cl_mirror *mirror, uint64_t offset);
+/* Called when the imports of @mirror from the one at index @from on are others, or have other runs. */
+void cl_mirror_imports_changed_locked(struct cl_mirror *mirror, uint64_t from);
+extern uint64_t cl_mirror_steps; /* imports that cl_mirror_find() has looked at; for tests; under cl_imports_lock */
 /* Returns the index of the first piece of @mirror that ends above @offset.  Needs the turn. */
 uint64_t cl_mirror_piece_from(const struct cl_mirror *mirror, uint64_t offset);
 

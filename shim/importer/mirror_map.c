@@ -37,8 +37,7 @@ static CUresult map(CUdeviceptr base, struct cl_mirror_piece *piece)
 	return result ? result : released;
 }
 
-/* Gives @devices access to the run that begins at @begin. */
-static CUresult give_access(CUdeviceptr begin, uint64_t size, uint64_t devices)
+static CUresult set_access(CUdeviceptr begin, uint64_t size, uint64_t devices)
 {
 	CUmemAccessDesc access[CL_MIRROR_DEVICES];
 	size_t n = 0;
@@ -52,21 +51,37 @@ static CUresult give_access(CUdeviceptr begin, uint64_t size, uint64_t devices)
 	return size && n ? cl_driver.cuMemSetAccess(begin, size, access, n) : CUDA_SUCCESS;
 }
 
-CUresult cl_mirror_give_access(const struct cl_mirror *mirror, uint64_t devices)
+/*
+ * Gives @must and @others access to the run that begins at @begin.  Returns the driver's answer for @must: one of
+ * the others may be out of reach of the memory's device, though it reaches the opener's.
+ */
+static CUresult give_access(CUdeviceptr begin, uint64_t size, uint64_t must, uint64_t others)
+{
+	CUresult result = set_access(begin, size, must | others);
+
+	if (result == CUDA_SUCCESS || !(others & ~must))
+		return result;
+	result = set_access(begin, size, must);
+	for (int device = 0; result == CUDA_SUCCESS && device < CL_MIRROR_DEVICES; device++)
+		set_access(begin, size, others & ~must & UINT64_C(1) << device);
+	return result;
+}
+
+CUresult cl_mirror_give_access(const struct cl_mirror *mirror, uint64_t must, uint64_t others)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct cl_mirror_run run = { 0, 0 };
 
-	for (uint64_t i = 0; devices && i < mirror->pieces && !result; i++) {
+	for (uint64_t i = 0; (must || others) && i < mirror->pieces && !result; i++) {
 		const struct cl_mirrored *piece = &mirror->piece[i];
 
 		if (piece->offset != run.end) {
-			result = give_access(mirror->base + run.begin, run.end - run.begin, devices);
+			result = give_access(mirror->base + run.begin, run.end - run.begin, must, others);
 			run.begin = piece->offset;
 		}
 		run.end = piece->offset + piece->size;
 	}
-	return result ? result : give_access(mirror->base + run.begin, run.end - run.begin, devices);
+	return result ? result : give_access(mirror->base + run.begin, run.end - run.begin, must, others);
 }
 
 CUresult cl_mirror_sweep(struct cl_mirror *mirror)
@@ -103,7 +118,7 @@ CUresult cl_mirror_sweep(struct cl_mirror *mirror)
 		cl_mirror_list_locked(mirror);
 	} else {
 		cl_list_remove(&mirror->of->mirrors, &mirror->node);
-		cl_mirrors_n--;
+		cl_mirrors_gone_locked(1);
 	}
 	cl_unlock(&cl_imports_lock);
 	if (!result) {
@@ -122,7 +137,8 @@ static const struct cl_mirrored *find(const struct cl_mirror *mirror, const stru
 	return *at < mirror->pieces && mirror->piece[*at].offset == piece->offset ? &mirror->piece[*at] : NULL;
 }
 
-CUresult cl_mirror_map(struct cl_mirror *mirror, struct cl_mirror_piece *piece, uint64_t pieces, uint64_t devices)
+CUresult cl_mirror_map(struct cl_mirror *mirror, struct cl_mirror_piece *piece, uint64_t pieces, uint64_t must,
+		       uint64_t others)
 {
 	struct cl_mirror_run run = { 0, 0 };
 	CUresult result;
@@ -148,15 +164,15 @@ CUresult cl_mirror_map(struct cl_mirror *mirror, struct cl_mirror_piece *piece, 
 			continue;
 		result = mapped ? CUDA_SUCCESS : map(mirror->base, &piece[i]);
 		if (!result && piece[i].offset != run.end) {
-			result = give_access(mirror->base + run.begin, run.end - run.begin,
-					     mirror->devices | devices);
+			result = give_access(mirror->base + run.begin, run.end - run.begin, must,
+					     mirror->devices | others);
 			run.begin = piece[i].offset;
 		}
 		if (result)
 			return result;
 		run.end = cl_mirror_piece_end(&piece[i]);
 	}
-	result = give_access(mirror->base + run.begin, run.end - run.begin, mirror->devices | devices);
+	result = give_access(mirror->base + run.begin, run.end - run.begin, must, mirror->devices | others);
 	/* pieces that an earlier open mapped */
-	return result ? result : cl_mirror_give_access(mirror, devices & ~mirror->devices);
+	return result ? result : cl_mirror_give_access(mirror, must & ~mirror->devices, others & ~mirror->devices);
 }

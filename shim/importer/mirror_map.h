@@ -17,12 +17,13 @@ static inline uint64_t cl_mirror_piece_end(const struct cl_mirror_piece *piece)
 bool cl_mirror_driver_can(void);
 /*
  * Reserves @mirror if it has no address yet, and then enters it into the books.  Maps those of @piece
- * that @mirror does not have, and gives @devices access to all.  Returns the first error.  What was
- * done before it stays: .mapped of each piece tells.
+ * that @mirror does not have, and gives access to all: to @must, and to those of @others that the driver
+ * lets reach it.  Returns the first error.  What was done before it stays: .mapped of each piece tells.
  */
-CUresult cl_mirror_map(struct cl_mirror *mirror, struct cl_mirror_piece *piece, uint64_t pieces, uint64_t devices);
-/* Gives @devices access to all that @mirror has. */
-CUresult cl_mirror_give_access(const struct cl_mirror *mirror, uint64_t devices);
+CUresult cl_mirror_map(struct cl_mirror *mirror, struct cl_mirror_piece *piece, uint64_t pieces, uint64_t must,
+		       uint64_t others);
+/* Gives @must and @others access, in the same way, to all that @mirror has. */
+CUresult cl_mirror_give_access(const struct cl_mirror *mirror, uint64_t must, uint64_t others);
 /*
  * Unmaps what no import has.  If nothing is left, frees the reservation, and @mirror.  Returns the first
  * error.

@@ -192,6 +192,17 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
+/* The driver has refused what the exporter handed over, which is no fault of the handle. */
+static CUresult say_refused(uint32_t pid, CUresult result)
+{
+	cl_log_once(CL_LOG_WARN,
+		    "memory of process %u cannot be opened by its handle: the driver refuses to import it or to map it "
+		    "for this device (CUDA error %d)",
+		    pid, (int)result);
+	/* to our caller this error means that the handle is stale */
+	return result == CUDA_ERROR_INVALID_HANDLE ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
 /* The record and the generation that a handle names. */
 struct named {
 	struct cl_peer *peer;
@@ -332,7 +343,8 @@ static CUresult get_and_map(const struct cl_resolved *resolved, struct cl_asking
 	want = (struct cl_mirror_want){ .name = { get->exporter, handle.reservation },
 					.size = handle.size,
 					.offset = handle.offset,
-					.devices = UINT64_C(1) << device | with,
+					.device = device,
+					.devices = with,
 					.piece = get->piece,
 					.pieces = get->n };
 	result = cl_mirror_open(&want, address);
@@ -403,8 +415,10 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = is_stale(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		result = cl_virtual_say(resolved->pid, -ENOMEM);
-	else if (result == CUDA_ERROR_INVALID_VALUE) /* nothing is mapped at that offset any more */
+	else if (result == CUDA_ERROR_NOT_MAPPED) /* nothing is mapped at that offset any more */
 		result = CUDA_ERROR_INVALID_HANDLE;
+	else if (result != CUDA_SUCCESS)
+		result = say_refused(resolved->pid, result);
 	return result;
 }
 

@@ -9,7 +9,7 @@
 
 #include "tests/unit/fake_driver.h"
 
-#include "shim/importer/mirror.h"
+#include "shim/importer/mirror_books.h"
 
 #define VM_BASE 0x500000000000ull
 #define PAGE (2 * MIB)
@@ -33,6 +33,7 @@ static struct {
 	unsigned int reserves, maps, accesses, unmaps; /* how many there were */
 	unsigned int unmap_fails; /* so many unmaps fail */
 	uint64_t no_access; /* devices that can't get any */
+	bool access_fails;  /* the next call */
 	void (*in_map)(int bytes);
 	void (*in_reserve)(void);
 	void (*in_free)(void); /* called when the address is free */
@@ -174,8 +175,11 @@ static CUresult vm_access(CUdeviceptr p, size_t size, const CUmemAccessDesc *acc
 {
 	struct vm_page *page = vm_pages(p, size);
 
-	if (vm_enter())
+	/* a call for several devices fails for the one that must have access, too */
+	if (vm_enter() || vm.access_fails) {
+		vm.access_fails = n > 1;
 		return vm_leave(CUDA_ERROR_UNKNOWN);
+	}
 	for (size_t i = 0; i < n; i++) {
 		CHECK_EQUAL(access[i].location.type, CU_MEM_LOCATION_TYPE_DEVICE);
 		CHECK_EQUAL(access[i].flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);

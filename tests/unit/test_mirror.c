@@ -230,10 +230,10 @@ IN_A_CHILD(what_cannot_be_right_is_refused)
 	struct opening o;
 
 	start_mirrors();
-	CHECK_EQUAL(try_open(&o, 1, "A.C", 1), CUDA_ERROR_INVALID_VALUE); /* a hole */
-	CHECK_EQUAL(try_open(&o, 1, "A..", 1), CUDA_ERROR_INVALID_VALUE); /* behind all */
-	CHECK_EQUAL(try_open(&o, 1, "...", 0), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(try_open(&o, 1, "A", 9), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(try_open(&o, 1, "A.C", 1), CUDA_ERROR_NOT_MAPPED); /* a hole */
+	CHECK_EQUAL(try_open(&o, 1, "A..", 1), CUDA_ERROR_NOT_MAPPED); /* behind all */
+	CHECK_EQUAL(try_open(&o, 1, "...", 0), CUDA_ERROR_NOT_MAPPED);
+	CHECK_EQUAL(try_open(&o, 1, "A", 9), CUDA_ERROR_NOT_MAPPED);
 	for (int what = 0; what < 7; what++) {
 		describe(&o, 1, "ABC", 1);
 		if (what == 0)
@@ -250,7 +250,7 @@ IN_A_CHILD(what_cannot_be_right_is_refused)
 			o.piece[2].size = 0;
 		else
 			o.piece[2].offset += 2 * PAGE;
-		CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_ERROR_INVALID_VALUE);
+		CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_ERROR_NOT_MAPPED);
 	}
 	CHECK_EQUAL(vm.calls, 0);
 	CHECK_NOTHING_IS_LEFT();
@@ -259,22 +259,66 @@ IN_A_CHILD(what_cannot_be_right_is_refused)
 }
 
 /* -------------------------------------------------------------------------- bounds */
-IN_A_CHILD(the_number_of_mirrors_is_bounded)
+IN_A_CHILD(there_may_be_as_many_mirrors_as_there_is_memory_for)
 {
-	static CUdeviceptr p[CL_MIRRORS_MOST];
-	struct opening o;
+	enum { MANY = 1100 };
+	static CUdeviceptr p[MANY];
 
 	start_mirrors();
-	for (uint64_t i = 0; i < CL_MIRRORS_MOST; i++)
+	for (uint64_t i = 0; i < MANY; i++)
 		p[i] = opened(i, "A.", 0);
-	CHECK_EQUAL(try_open(&o, CL_MIRRORS_MOST, "A.", 0), CUDA_ERROR_OUT_OF_MEMORY);
-	CHECK_EQUAL(try_open(&o, 1, "X.", 0), CUDA_ERROR_OUT_OF_MEMORY); /* a second one of it */
 	CHECK_EQUAL(opened(1, "AB", 0), p[1]);
 	CHECK_EQUAL(closed(p[7]), CUDA_SUCCESS);
-	p[7] = opened(CL_MIRRORS_MOST, "A.", 0);
+	p[7] = opened(MANY, "A.", 0);
 	CHECK_EQUAL(closed(p[1]), CUDA_SUCCESS);
-	for (uint64_t i = 0; i < CL_MIRRORS_MOST; i++)
-		CHECK_EQUAL(closed(p[(i * 7) % CL_MIRRORS_MOST]), CUDA_SUCCESS);
+	for (uint64_t i = 0; i < MANY; i++)
+		CHECK_RANGE(p[i], p[i], i == 1 ? 2 : 1);
+	for (uint64_t i = 0; i < MANY; i++)
+		CHECK_EQUAL(closed(p[(i * 7) % MANY]), CUDA_SUCCESS);
+	CHECK_NOTHING_IS_LEFT();
+}
+
+/* Where an address lies is found without a look at each import: a program asks of all its memory, often. */
+IN_A_CHILD(few_imports_are_looked_at)
+{
+	enum { N = 200 };
+	static CUdeviceptr p[N];
+	CUdeviceptr base, other;
+	uint64_t size, before;
+
+	start_mirrors();
+	for (uint64_t i = 0; i < N; i++) {
+		struct cl_mirror_piece piece = { 2 * i * PAGE, PAGE, 0, 1 + i, 1 + (int)i, 0, false };
+		struct cl_mirror_want want = { .name = { 1, 1 }, .size = 2 * N * PAGE, .offset = 2 * i * PAGE,
+					       .devices = 1, .piece = &piece, .pieces = 1 };
+
+		CHECK_EQUAL(cl_mirror_open(&want, &p[i]), CUDA_SUCCESS);
+	}
+	before = cl_mirror_steps;
+	for (int i = 0; i < N; i++)
+		CHECK(cl_mirror_find(p[i], &base, &size) && base == p[i] && size == PAGE);
+	CHECK_EQUAL(cl_mirror_steps, before + N);
+	/* memory of the program's own, above the mirror; and holes in it */
+	CHECK(!cl_mirror_find(p[0] + 2 * N * PAGE, &base, &size));
+	for (int i = 0; i < N; i++)
+		CHECK(!cl_mirror_find(p[i] + PAGE, &base, &size));
+	CHECK_EQUAL(cl_mirror_steps, before + N);
+	/* an import that reaches over others is found behind them, until it is closed */
+	{
+		struct cl_mirror_piece piece[2] = { { 2 * PAGE, PAGE, 0, 2, -1, 0, false }, { 3 * PAGE, PAGE, 0, 999, 9, 0, false } };
+		struct cl_mirror_want want = { .name = { 1, 1 }, .size = 2 * N * PAGE, .offset = 2 * PAGE,
+					       .devices = 1, .piece = piece, .pieces = 2 };
+
+		CHECK_EQUAL(cl_mirror_open(&want, &other), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(other, p[1]);
+	CHECK(cl_mirror_find(p[1] + PAGE, &base, &size) && base == p[1] && size == 2 * PAGE);
+	CHECK_EQUAL(closed(p[1]), CUDA_SUCCESS);
+	CHECK_EQUAL(closed(p[1]), CUDA_SUCCESS);
+	CHECK(!cl_mirror_find(p[1] + PAGE, &base, &size));
+	for (int i = 0; i < N; i++)
+		if (i != 1)
+			CHECK_EQUAL(closed(p[i]), CUDA_SUCCESS);
 	CHECK_NOTHING_IS_LEFT();
 }
 
@@ -307,9 +351,29 @@ static CUdeviceptr opened_for(uint64_t devices, uint64_t reservation, const char
 	struct opening o;
 
 	describe(&o, reservation, text, 0);
+	o.want.device = __builtin_ctzll(devices);
 	o.want.devices = devices;
 	CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_SUCCESS);
 	return o.p;
+}
+
+/* The opener's device must reach the memory.  One that it lets reach its own need not. */
+IN_A_CHILD(a_peer_that_cannot_reach_it_is_no_matter)
+{
+	struct opening o;
+	CUdeviceptr p;
+
+	start_mirrors();
+	vm.no_access = 1 << 2 | 1 << 4;
+	p = opened_for(1 << 0 | 1 << 2 | 1 << 3, 1, "A.C");
+	CHECK_EQUAL(devices_at(p), 1 << 0 | 1 << 3);
+	CHECK_EQUAL(devices_at(p + 2 * PAGE), 1 << 0 | 1 << 3);
+	describe(&o, 2, "A", 0);
+	o.want.device = 4;
+	o.want.devices = 1;
+	CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_ERROR_INVALID_DEVICE);
+	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
+	CHECK_NOTHING_IS_LEFT();
 }
 
 IN_A_CHILD(devices_get_access)
@@ -466,9 +530,11 @@ int main(void)
 		cmocka_unit_test(reservations_have_mirrors_of_their_own),
 		cmocka_unit_test(what_is_mapped_needs_no_descriptor),
 		cmocka_unit_test(what_cannot_be_right_is_refused),
-		cmocka_unit_test(the_number_of_mirrors_is_bounded),
+		cmocka_unit_test(there_may_be_as_many_mirrors_as_there_is_memory_for),
+		cmocka_unit_test(few_imports_are_looked_at),
 		cmocka_unit_test(the_number_of_pieces_is_bounded),
 		cmocka_unit_test(devices_get_access),
+		cmocka_unit_test(a_peer_that_cannot_reach_it_is_no_matter),
 		cmocka_unit_test(the_other_mirrors_get_access_when_one_fails),
 		cmocka_unit_test(the_range_of_an_import_is_what_was_opened),
 		cmocka_unit_test(a_thousand_allocations_take_a_thousand_times_as_long),

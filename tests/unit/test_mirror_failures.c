@@ -89,7 +89,7 @@ IN_A_CHILD(an_open_that_fails_leaves_what_was_there)
 	for (n = 1; result; n++) {
 		vm.fail_from = vm.fail_to = vm.calls + n;
 		describe(&o, 1, "ABCD.F", 0);
-		o.want.devices = 3;
+		o.want.device = 1;
 		result = cl_mirror_open(&o.want, &o.p);
 		if (!result)
 			break;

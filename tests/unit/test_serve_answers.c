@@ -391,6 +391,68 @@ IN_A_CHILD(what_is_asked_for_anew_takes_its_time_anew)
 	CHECK_EQUAL(its->kept, CL_VIRTUAL_STARTS);
 }
 
+/* ------------------------------------------------------------- a driver that refuses */
+static CUresult import_gives, map_gives;
+static CUresult import_or_not(CUmemGenericAllocationHandle *handle, void *fd, CUmemAllocationHandleType type)
+{
+	*handle = 1;
+	return import_gives;
+}
+static CUresult map_or_not(CUdeviceptr p, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+			   unsigned long long flags)
+{
+	return map_gives;
+}
+static CUresult reserve(CUdeviceptr *p, size_t size, size_t alignment, CUdeviceptr at, unsigned long long flags)
+{
+	*p = 0x700000000000;
+	return CUDA_SUCCESS;
+}
+static CUresult give_free(CUdeviceptr p, size_t size)
+{
+	return CUDA_SUCCESS;
+}
+static CUresult open_it(struct exporter *its)
+{
+	struct cl_virtual_handle handle = { .size = PIECE };
+	struct cl_peer peer = { .slot = -1 };
+	struct cl_hold hold = { .peer = &peer };
+	struct cl_resolved resolved = { .handle = (uint8_t *)&handle, .hold = &hold };
+	CUdeviceptr address;
+	CUresult result;
+
+	CHECK_EQUAL(cl_region_open(&peer.region, folder_fd, its->file_id, NULL), 0);
+	resolved.stamp.file_id = its->file_id;
+	result = cl_virtual_map(&resolved, 0, &address);
+	cl_region_close(&peer.region);
+	return result;
+}
+/* The exporter has done nothing wrong: to the program it is the driver's error, and no stale handle. */
+IN_A_CHILD(what_the_driver_refuses_is_not_stale)
+{
+	struct exporter *its = start_serving(0);
+	void (*never)(void) = abort;
+
+	memcpy(&cl_driver.cuMemSetAccess, &never, sizeof never);
+	cl_driver.cuMemAddressReserve = reserve;
+	cl_driver.cuMemAddressFree = give_free;
+	cl_driver.cuMemUnmap = give_free;
+	cl_driver.cuMemMap = map_or_not;
+	cl_driver.cuMemRelease = release;
+	cl_driver.cuMemImportFromShareableHandle = import_or_not;
+	its->pieces = 1;
+	cl_identity_self(&cl_self.identity);
+	import_gives = CUDA_ERROR_INVALID_VALUE;
+	CHECK_EQUAL(open_it(its), CUDA_ERROR_INVALID_VALUE);
+	import_gives = CUDA_ERROR_INVALID_HANDLE; /* which means stale to our caller */
+	CHECK_EQUAL(open_it(its), CUDA_ERROR_INVALID_VALUE);
+	import_gives = CUDA_SUCCESS;
+	map_gives = CUDA_ERROR_INVALID_VALUE;
+	CHECK_EQUAL(open_it(its), CUDA_ERROR_INVALID_VALUE);
+	map_gives = CUDA_ERROR_NOT_SUPPORTED;
+	CHECK_EQUAL(open_it(its), CUDA_ERROR_NOT_SUPPORTED);
+}
+
 /* ---------------------------------------------------------------------- a full house */
 /* One round of answers takes longer than a peer may be silent where all places are taken. */
 static void take_time(struct exporter *mine, const struct cl_request *request)
@@ -460,6 +522,7 @@ int main(void)
 		TEST(however_much_comes_there_is_a_last_moment),
 		TEST(only_what_gets_further_than_before_puts_the_deadline_off),
 		TEST(what_is_asked_for_anew_takes_its_time_anew),
+		TEST(what_the_driver_refuses_is_not_stale),
 		TEST(nobody_loses_a_place_while_others_are_answered),
 		TEST(a_handle_is_stale_when_its_exporter_has_removed_its_file),
 		TEST(a_handle_is_not_stale_when_somebody_else_has_removed_that_file),
