@@ -2,26 +2,22 @@
 /*
  * Threads of our own.
  *
- * What must hold: no signal of the program is handled in one of them.
+ * What must hold: no signal of the program is handled in one of them.  None of them has the scheduling class
+ * or the processors of the thread that happens to create it: other processes wait for what our threads give
+ * back, and a thread that is real-time or bound to one processor is so for its own work.
  */
 #ifndef CL_THREAD_H
 #define CL_THREAD_H
 
 #include <pthread.h>
-#include <signal.h>
-#include "shim/base/old_libc.h"
 
-/* Starts a thread in which all signals are blocked.  Returns 0, or the errno value of pthread_create(). */
-static inline int cl_thread_start(pthread_t *thread, void *(*main)(void *), void *arg)
-{
-	sigset_t all, before;
-	int err;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(thread, NULL, main, arg);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return err;
-}
+/*
+ * Starts a thread, in which all signals are blocked, with a small stack.  Its class is SCHED_OTHER, and its
+ * processors are those of the process's main thread, unless the system forbids that.  Returns 0, or the errno
+ * value of pthread_create().
+ */
+int cl_thread_start(pthread_t *thread, void *(*main)(void *), void *arg);
+/* The first call in such a thread: sets its name, and its nice value to 0, unless the system forbids that. */
+void cl_thread_begin(void);
 
 #endif

@@ -299,7 +299,7 @@ static void *server_main(void *of)
 	struct pollfd ready[1 + CL_SERVE_CLIENTS];
 	uint64_t woken;
 
-	pthread_setname_np(pthread_self(), "culimbo");
+	cl_thread_begin();
 	for (;;) {
 		wait_for_peers(session, ready);
 		woken = cl_now();

@@ -13,7 +13,7 @@ static void *elsewhere_main(void *of)
 {
 	const struct elsewhere *elsewhere = of;
 
-	pthread_setname_np(pthread_self(), "culimbo");
+	cl_thread_begin();
 	elsewhere->call(elsewhere->arg);
 	return NULL;
 }

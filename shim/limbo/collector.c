@@ -246,7 +246,7 @@ static void *collector_main(void *exporter)
 	struct cl_header *h = ex->blocks.region->header;
 	uint64_t reap_at = 0;
 
-	pthread_setname_np(pthread_self(), "culimbo");
+	cl_thread_begin();
 	while (!atomic_load_explicit(&ex->collector.stop, memory_order_acquire)) {
 		uint32_t seen = atomic_load_explicit(&h->wake, memory_order_acquire);
 		struct cl_collected now;

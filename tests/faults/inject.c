@@ -14,6 +14,7 @@
 #include <link.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -268,6 +269,11 @@ SIMPLE(ssize_t, recvmsg, -1, (int fd, struct msghdr *message, int flags), (fd, m
 RETURNING(pthread_create,
 	  (pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *data),
 	  (thread, how, run, data))
+RETURNING(pthread_attr_init, (pthread_attr_t *how), (how))
+RETURNING(pthread_attr_setaffinity_np, (pthread_attr_t *how, size_t size, const cpu_set_t *cpus), (how, size, cpus))
+SIMPLE(int, sched_getaffinity, -1, (pid_t task, size_t size, cpu_set_t *cpus), (task, size, cpus))
+SIMPLE(int, sched_getscheduler, -1, (pid_t task), (task))
+SIMPLE(int, setpriority, -1, (__priority_which_t which, id_t whose, int nice), (which, whose, nice))
 RETURNING(pthread_getattr_np, (pthread_t thread, pthread_attr_t *attributes), (thread, attributes))
 RETURNING(pthread_key_create, (pthread_key_t *key, void (*destructor)(void *)), (key, destructor))
 RETURNING(pthread_setspecific, (pthread_key_t key, const void *value), (key, value))

@@ -69,6 +69,11 @@
 	X(recv, ENOMEM, ECONNRESET, EINTR, EPERM)                              \
 	X(recvmsg, ENOMEM, ECONNRESET, EINTR, EPERM)                           \
 	X(pthread_create, EAGAIN, EPERM)                                       \
+	X(pthread_attr_init, ENOMEM)                                           \
+	X(pthread_attr_setaffinity_np, ENOMEM)                                 \
+	X(sched_getaffinity, EINVAL, EPERM)                                    \
+	X(sched_getscheduler, EPERM)                                           \
+	X(setpriority, EACCES, EPERM)                                          \
 	X(pthread_getattr_np, ENOMEM)                                          \
 	X(pthread_setname_np, ENOENT)                                          \
 	X(pthread_key_create, EAGAIN, ENOMEM)                                  \

@@ -12,7 +12,7 @@ set -u
 # These are in glibc 2.17 too, in libpthread or libdl or in another form.  2.32 and 2.34 moved some to
 # libc; 2.33 gave stat and its kin symbols of their own.
 old='__libc_start_main __pthread_key_create dladdr dladdr1 dlclose dlerror dlinfo dlopen dlsym dlvsym fstat fstatat lstat stat
-pthread_attr_getstack pthread_condattr_setclock pthread_create pthread_detach pthread_getattr_np pthread_getspecific pthread_join
+pthread_attr_getstack pthread_attr_setaffinity_np pthread_attr_setstacksize pthread_condattr_setclock pthread_create pthread_detach pthread_getattr_np pthread_getspecific pthread_join
 pthread_key_create pthread_key_delete pthread_kill pthread_mutex_consistent pthread_mutex_trylock pthread_mutexattr_destroy
 pthread_mutexattr_init pthread_mutexattr_setpshared pthread_mutexattr_setrobust pthread_once pthread_rwlock_rdlock
 pthread_rwlock_unlock pthread_rwlock_wrlock pthread_setname_np pthread_setspecific pthread_sigmask pthread_timedjoin_np

@@ -6,7 +6,7 @@
 #   run.sh [BUILD_DIR [PATTERN]]    PATTERN: of the tests of threads.c, see there
 #
 # Prints TAP.  Runs the tests of threads with culimbo and without it, which shows what the
-# driver and libc do alone.  Then runs cancel and stacks.
+# driver and libc do alone.  Then runs cancel, stacks and creators.
 set -u
 
 unset LD_PRELOAD
@@ -21,7 +21,7 @@ if [ $# -gt 2 ] || [ -z "$build" ]; then
 fi
 build=$(cd "$build" && pwd) || exit 1
 for part in .libs/libculimbo.so tools/sim/.libs/libcuda.so.1 tests/threads/threads \
-	tests/threads/cancel tests/threads/stacks tests/threads/.libs/early_late.so; do
+	tests/threads/cancel tests/threads/stacks tests/threads/creators tests/threads/.libs/early_late.so; do
 	[ -e "$build/$part" ] || {
 		echo "Bail out! there is no $build/$part (make check builds it)"
 		exit 1
@@ -85,6 +85,10 @@ if [ "$pattern" = '*' ]; then
 		timeout -k 5 60 "$build/tests/threads/stacks" > "$dir/out" 2>&1 < /dev/null
 	status=$?
 	number_through stacks
+	CULIMBO_SHARE=all LD_LIBRARY_PATH=$build/tools/sim/.libs LD_PRELOAD=$build/.libs/libculimbo.so \
+		timeout -k 5 60 "$build/tests/threads/creators" > "$dir/out" 2>&1 < /dev/null
+	status=$?
+	number_through creators
 fi
 echo "1..$number"
 [ "$failures" -eq 0 ] && [ "$number" -gt 0 ]

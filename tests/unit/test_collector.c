@@ -39,6 +39,7 @@ static int create_if_it_may(pthread_t *thread, const pthread_attr_t *attr, void 
 	return pthread_create(thread, attr, main, data);
 }
 #define pthread_create create_if_it_may
+#include "shim/base/thread.c"
 #include "shim/limbo/collector.c"
 #undef pthread_create
 
