@@ -16,6 +16,7 @@
 #include "shim/reclaim/callbacks.h"
 #include "shim/limbo/collector.h"
 #include "shim/context_end.h"
+#include "shim/descriptors/flight.h"
 #include "shim/driver/context.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/gate.h"
@@ -69,14 +70,18 @@ static bool lock_within(struct cl_lock *lock, uint64_t wait)
 static struct cl_lock *const fork_locks[] = { &start_lock, &cl_imports_lock, &cl_exports_lock };
 enum { FORK_LOCKS = sizeof fork_locks / sizeof fork_locks[0] };
 static __thread bool fork_locked[FORK_LOCKS] __attribute__((tls_model("initial-exec")));
+static __thread bool flights_wait __attribute__((tls_model("initial-exec")));
 
 static void before_fork(void)
 {
 	for (int i = 0; i < FORK_LOCKS; i++)
 		fork_locked[i] = lock_within(fork_locks[i], CL_END_WAIT);
+	flights_wait = cl_flight_fork(CL_END_WAIT);
 }
 static void after_fork_in_parent(void)
 {
+	if (flights_wait)
+		cl_flight_fork_over();
 	for (int i = FORK_LOCKS - 1; i >= 0; i--)
 		if (fork_locked[i])
 			cl_unlock(fork_locks[i]);
@@ -90,6 +95,7 @@ static void after_fork_in_child(void)
 	atomic_fetch_and(&cl_sharing_flag, ~CL_SHARES);
 	memset(&cl_self, 0, sizeof cl_self);
 	memset(&cl_counts, 0, sizeof cl_counts);
+	cl_flights_forget();
 	cl_imports_forget();
 	cl_virtual_imports_forget();
 	cl_service_forget();

@@ -10,6 +10,7 @@
 #include "shim/exporter/async.h"
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/virtual.h"
+#include "shim/exporter/virtual_own.h"
 #include "shim/importer/close.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"

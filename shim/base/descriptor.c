@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moves our descriptors to high numbers: see descriptor.h. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -11,6 +12,8 @@
 enum {
 	FD_HIGHEST = 1024, /* select() can name the numbers below this */
 	FD_OURS = 16,	   /* the search for a free number starts so far below the top */
+	FD_BATCH = 80,	   /* and so much further for one of many that are there for a moment */
+	FD_TRIES = 4096,   /* so many numbers are looked at */
 	FD_FEW = 64,	   /* a process that may have no more than this has no high numbers */
 };
 
@@ -32,11 +35,11 @@ static unsigned int table_room(void)
 }
 
 /*
- * The new number stays within the room that the table has.  A number beyond makes the kernel
+ * The new number is @below or less under the top, but in the upper half.  It stays within the room that the table has.  A number beyond makes the kernel
  * enlarge the table, which in a process with threads waits for all processors (20 to 50 ms on
  * the H200 machines).
  */
-int cl_fd_move_high(int fd, _Atomic unsigned int *remembered)
+static int move(int fd, _Atomic unsigned int *remembered, rlim_t below)
 {
 	unsigned int room = remembered ? atomic_load_explicit(remembered, memory_order_relaxed) : 0;
 	rlim_t floor = FD_HIGHEST;
@@ -50,7 +53,7 @@ int cl_fd_move_high(int fd, _Atomic unsigned int *remembered)
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > FD_FEW) {
 		if (limit.rlim_cur < floor)
 			floor = limit.rlim_cur;
-		high = fcntl(fd, F_DUPFD_CLOEXEC, (int)(floor - FD_OURS));
+		high = fcntl(fd, F_DUPFD_CLOEXEC, (int)(floor - (below < floor / 2 ? below : floor / 2)));
 	}
 	/* a number beyond the remembered room means that the table has grown: ask again next time */
 	if (remembered)
@@ -59,4 +62,28 @@ int cl_fd_move_high(int fd, _Atomic unsigned int *remembered)
 		return fd;
 	close(fd);
 	return high;
+}
+
+int cl_fd_move_high(int fd, _Atomic unsigned int *remembered)
+{
+	return move(fd, remembered, FD_OURS);
+}
+
+int cl_fd_move_high_for_now(int fd, _Atomic unsigned int *remembered)
+{
+	return move(fd, remembered, FD_OURS + FD_BATCH);
+}
+
+unsigned int cl_fd_count_free(unsigned int most)
+{
+	struct rlimit limit;
+	unsigned int n = 0, tries = FD_TRIES;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return 0;
+	if (limit.rlim_cur > INT_MAX)
+		limit.rlim_cur = INT_MAX;
+	for (int fd = (int)limit.rlim_cur; n < most && fd-- > 0 && tries--;)
+		n += fcntl(fd, F_GETFD) < 0;
+	return n;
 }

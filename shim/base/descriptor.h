@@ -17,5 +17,15 @@
  * starts it at 0.  If @remembered is NULL, each call reads the size from /proc.
  */
 int cl_fd_move_high(int fd, _Atomic unsigned int *remembered);
+/*
+ * The same for one of a batch of descriptors that are closed soon.  It leaves the highest numbers to those that stay,
+ * and a batch has room below them.
+ */
+int cl_fd_move_high_for_now(int fd, _Atomic unsigned int *remembered);
+/*
+ * Returns how many numbers of descriptors this process may still use, but no more than @most.  It looks at the
+ * highest numbers that the limit allows, and at as many as it needs.  Any thread.
+ */
+unsigned int cl_fd_count_free(unsigned int most);
 
 #endif

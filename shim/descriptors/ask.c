@@ -7,6 +7,7 @@
 #include "shim/base/clock.h"
 #include "shim/self/self.h"
 #include "shim/descriptors/ask.h"
+#include "shim/descriptors/flight.h"
 #include "shim/descriptors/socket.h"
 #include "shim/shm/gc.h"
 
@@ -15,7 +16,7 @@
 
 /* A connection, and what came of the answers so far. */
 struct asked {
-	struct cl_own_fd socket;
+	int socket;
 	uint32_t total, first;
 	uint64_t from; /* where the last piece ends */
 	bool answered; /* on this connection */
@@ -45,7 +46,8 @@ static int set_deadline(int fd, uint64_t until)
 	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) ? -errno : 0;
 }
 
-static int connect_to(const struct cl_region *region, uint64_t until, struct cl_own_fd *to)
+/* Connects to the service of @region.  *@to is the socket, also if that fails, or -1. */
+static int connect_to(const struct cl_region *region, uint64_t until, int *to)
 {
 	struct sockaddr_un address;
 	struct ucred peer;
@@ -54,16 +56,19 @@ static int connect_to(const struct cl_region *region, uint64_t until, struct cl_
 
 	if (err)
 		return err;
+	cl_flight_begin();
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	fd = fd < 0 ? -errno : cl_flight_enter(fd);
+	cl_flight_end();
 	if (fd < 0) {
-		err = -errno;
+		err = fd;
 	} else {
-		*to = cl_own_fd_keep(fd);
+		*to = fd;
 		do
-			err = set_deadline(to->fd, until);
-		while (!err && connect(to->fd, (struct sockaddr *)&address, sizeof address) &&
+			err = set_deadline(fd, until);
+		while (!err && connect(fd, (struct sockaddr *)&address, sizeof address) &&
 		       (err = -errno) == -EINTR);
-		if (!err && getsockopt(to->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		if (!err && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
 			err = -errno;
 		if (!err && !is_exporter(region, &peer))
 			err = -EPERM;
@@ -82,7 +87,7 @@ static int send_request(const struct cl_asking *asking, struct asked *asked)
 
 	cl_serve_head_set(&request.head, sizeof request);
 	do
-		err = send(asked->socket.fd, &request, sizeof request, MSG_NOSIGNAL) < 0 ? -errno : 0;
+		err = send(asked->socket, &request, sizeof request, MSG_NOSIGNAL) < 0 ? -errno : 0;
 	while (err == -EINTR);
 	return err == -EAGAIN ? -ETIMEDOUT : err;
 }
@@ -112,14 +117,15 @@ static int wait_for_answer(const struct cl_asking *asking, int fd)
 /* ------------------------------------------------------------------ the answers */
 static void close_rest(struct asked *asked, unsigned int from)
 {
-	for (unsigned int i = from; i < asked->n; i++)
-		close(asked->fds[i]);
+	cl_flight_close_all(asked->fds + from, asked->n - from);
 	asked->n = 0;
 }
 
-/* Keeps the descriptors that came with @message. */
-static void keep_descriptors(struct asked *asked, struct msghdr *message)
+/* Keeps the descriptors that came with @message.  Returns false if one of them could not be kept. */
+static bool keep_descriptors(struct asked *asked, struct msghdr *message)
 {
+	unsigned int kept = 0;
+
 	asked->n = 0;
 	for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {
 		size_t bytes = at->cmsg_len - CMSG_LEN(0);
@@ -130,6 +136,16 @@ static void keep_descriptors(struct asked *asked, struct msghdr *message)
 		memcpy(asked->fds + asked->n, CMSG_DATA(at), bytes);
 		asked->n += (unsigned int)(bytes / sizeof(int));
 	}
+	for (unsigned int i = 0; i < asked->n; i++) {
+		int fd = cl_flight_enter(asked->fds[i]);
+
+		if (fd >= 0)
+			asked->fds[kept++] = fd;
+	}
+	if (kept == asked->n)
+		return true;
+	asked->n = kept;
+	return false;
 }
 
 /* Returns 0 if the pieces come in order, and none lies where another one does. */
@@ -176,18 +192,23 @@ static int receive(const struct cl_asking *asking, struct asked *asked)
 	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control,
 				  .msg_controllen = sizeof control };
 	ssize_t got;
-	int err = wait_for_answer(asking, asked->socket.fd);
+	int err = wait_for_answer(asking, asked->socket);
+	bool kept = false;
 
 	if (err)
 		return err;
+	cl_flight_begin();
 	do
-		got = recvmsg(asked->socket.fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
+		got = recvmsg(asked->socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
 	while (got < 0 && errno == EINTR);
-	if (got < 0)
-		return -errno;
+	err = got < 0 ? -errno : 0;
 	/* a message without bytes may have descriptors */
-	keep_descriptors(asked, &message);
-	err = got ? check_answer(asked, (size_t)got, message.msg_flags) : -ECONNRESET;
+	if (!err)
+		kept = keep_descriptors(asked, &message);
+	cl_flight_end();
+	if (err)
+		return err;
+	err = !got ? -ECONNRESET : check_answer(asked, (size_t)got, message.msg_flags | (kept ? 0 : MSG_CTRUNC));
 	if (err)
 		close_rest(asked, 0);
 	return err;
@@ -196,8 +217,11 @@ static int receive(const struct cl_asking *asking, struct asked *asked)
 /* Asks for the next batch, and gives it to the caller.  Returns 0, or what ends the asking. */
 static int next_batch(const struct cl_asking *asking, struct asked *asked)
 {
-	int err = send_request(asking, asked);
+	int err = -ECONNRESET;
 
+	/* the program may have closed our socket, and have another one there */
+	if (cl_flight_is_ours(asked->socket))
+		err = send_request(asking, asked);
 	/* a service that refuses us says why, and may not wait for our request */
 	if (!err || err == -EPIPE)
 		err = receive(asking, asked);
@@ -207,7 +231,7 @@ static int next_batch(const struct cl_asking *asking, struct asked *asked)
 	asked->total = asked->answer.total;
 	for (unsigned int i = 0; i < asked->n; i++) {
 		err = asking->take(asking->arg, &asked->answer.piece[i], asked->fds[i]);
-		close(asked->fds[i]);
+		cl_flight_close(asked->fds[i]);
 		if (err) {
 			close_rest(asked, i + 1);
 			return err;
@@ -234,7 +258,7 @@ static void put_off(struct cl_asking *asking, uint32_t pieces)
 
 int cl_ask(struct cl_asking *asking)
 {
-	struct asked asked = { .socket = { .fd = -1 }, .total = 1 };
+	struct asked asked = { .socket = -1, .total = 1 };
 	struct timespec moment = { 0, MILLISECOND };
 	int err = 0;
 
@@ -242,7 +266,7 @@ int cl_ask(struct cl_asking *asking)
 	while (!err && asked.first < asked.total) {
 		if (cl_now() >= asking->until)
 			err = -ETIMEDOUT;
-		else if (asked.socket.fd < 0)
+		else if (asked.socket < 0)
 			err = connect_to(asking->region, asking->until, &asked.socket);
 		if (!err)
 			err = next_batch(asking, &asked);
@@ -254,11 +278,12 @@ int cl_ask(struct cl_asking *asking)
 			err = 0;
 		} else if (err == -ECONNRESET && asked.answered) {
 			/* take() took so long that another peer got our place */
-			cl_own_fd_close(&asked.socket);
+			cl_flight_hang_up(asked.socket);
+			asked.socket = -1;
 			asked.answered = false;
 			err = 0;
 		}
 	}
-	cl_own_fd_close(&asked.socket);
+	cl_flight_hang_up(asked.socket);
 	return err ? err : (int)asked.total;
 }

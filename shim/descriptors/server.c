@@ -10,6 +10,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/thread.h"
 #include "shim/self/self.h"
+#include "shim/descriptors/flight.h"
 #include "shim/descriptors/server.h"
 #include "shim/descriptors/socket.h"
 #include "shim/shm/record.h"
@@ -73,12 +74,6 @@ static int check(const struct cl_server *server, const struct cl_request *reques
 		       -ESTALE;
 }
 
-static void close_all(const int *fds, unsigned int n)
-{
-	while (n)
-		close(fds[--n]);
-}
-
 /* Sends the answer with @n descriptors.  Returns 0 or -errno; never waits. */
 static int send_answer(int to, const struct cl_answer *answer, const int *fds, unsigned int n)
 {
@@ -137,7 +132,7 @@ static int get_pieces(struct cl_session *session, const struct cl_request *reque
 		live &= cl_serve_is_live(server->region, answer->piece[i].record, answer->piece[i].generation);
 	if (live)
 		return n;
-	close_all(fds, (unsigned int)n);
+	cl_flight_close_all(fds, (unsigned int)n);
 	return -ESTALE;
 }
 
@@ -162,7 +157,7 @@ static bool answer(struct cl_session *session, struct client *client)
 		n = get_pieces(session, &request, fds);
 	if (n >= 0) {
 		err = send_answer(to, &session->answer, fds, (unsigned int)n);
-		close_all(fds, (unsigned int)n);
+		cl_flight_close_all(fds, (unsigned int)n);
 		/* too many descriptors of this user are under way to others: the peer asks again */
 		if (err == -ETOOMANYREFS)
 			err = send_error(session, to, -EAGAIN);
@@ -187,8 +182,11 @@ static void hang_up(struct cl_own_fd *own)
 
 static void drop(struct cl_session *session, unsigned int i)
 {
+	cl_flight_begin();
 	hang_up(&session->client[i].socket);
 	session->client[i] = session->client[--session->n];
+	session->client[session->n].socket = (struct cl_own_fd){ .fd = -1 };
+	cl_flight_end();
 }
 
 /*
@@ -222,29 +220,43 @@ static bool turn_away(struct cl_session *session)
 	return fd >= 0;
 }
 
+/* Accepts one peer.  Returns false if there is none, or no descriptor for it. */
+static bool take_one(struct cl_session *session)
+{
+	int fd = accept4(session->listener.fd, NULL, NULL, SOCK_CLOEXEC);
+	struct ucred peer = { .uid = (uid_t)-1 };
+	socklen_t size = sizeof peer;
+	struct cl_own_fd own;
+
+	if (fd < 0) {
+		if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
+			return false;
+		if (turn_away(session))
+			return true;
+		session->pause = cl_now() + SHORT_PAUSE;
+		return false;
+	}
+	own = cl_own_fd_keep(fd);
+	if (own.fd < 0)
+		return true;
+	if (getsockopt(own.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.uid != geteuid()) {
+		session->server->served.strangers++;
+		refuse(session, own.fd, -EPERM);
+		return true;
+	}
+	session->client[session->n++] = (struct client){ own, cl_now() };
+	return true;
+}
+
 static void take_new(struct cl_session *session)
 {
-	/* bounded, so that a flood of new peers keeps no old one waiting */
-	for (unsigned int i = 0; i < CL_SERVE_CLIENTS && session->n < CL_SERVE_CLIENTS; i++) {
-		int fd = accept4(session->listener.fd, NULL, NULL, SOCK_CLOEXEC);
-		struct ucred peer = { .uid = (uid_t)-1 };
-		socklen_t size = sizeof peer;
+	bool more = true;
 
-		if (fd < 0) {
-			if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
-				return;
-			if (turn_away(session))
-				continue;
-			session->pause = cl_now() + SHORT_PAUSE;
-			return;
-		}
-		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.uid != geteuid()) {
-			session->server->served.strangers++;
-			refuse(session, fd, -EPERM);
-			continue;
-		}
-		session->client[session->n] = (struct client){ cl_own_fd_keep(fd), cl_now() };
-		session->n += session->client[session->n].socket.fd >= 0;
+	/* bounded, so that a flood of new peers keeps no old one waiting */
+	for (unsigned int i = 0; more && i < CL_SERVE_CLIENTS && session->n < CL_SERVE_CLIENTS; i++) {
+		cl_flight_begin();
+		more = take_one(session);
+		cl_flight_end();
 	}
 }
 
@@ -446,11 +458,13 @@ static void knock(const struct cl_session *session)
 
 	if (cl_serve_address(&address, session->server->region->file_id, &dirfd))
 		return;
+	cl_flight_begin();
 	fd = has_name(session, address.sun_path) ? socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
 	if (fd >= 0) {
 		(void)!connect(fd, (struct sockaddr *)&address, sizeof address);
 		close(fd);
 	}
+	cl_flight_end();
 	if (dirfd >= 0)
 		close(dirfd);
 }
@@ -480,10 +494,13 @@ int cl_server_need(struct cl_server *server, uint32_t record)
 		put(server->session);
 		server->session = NULL;
 	}
-	if (server->ended)
+	if (server->ended) {
 		err = -ESHUTDOWN;
-	else if (!server->session)
+	} else if (!server->session) {
+		cl_flight_begin();
 		err = begin_locked(server);
+		cl_flight_end();
+	}
 	server->looked = err ? 0 : now;
 	cl_unlock(&server->lock);
 	return err;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools that are made exportable: see async.h. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/base/table.h"
+#include "shim/descriptors/flight.h"
 #include "shim/driver/visit.h"
 #include "shim/exporter/async.h"
 #include "shim/exporter/virtual.h"
@@ -85,16 +85,19 @@ bool cl_async_is_on(void)
 	return cl_virtual_is_on() && driver_can() && !cl_virtual_is_slow_driver();
 }
 
-/*
- * Exports the pool @handle.  A program that another thread starts meanwhile is not to inherit the descriptor, which
- * would keep the pool's memory: the driver takes no flag, so that is only unlikely.
- */
+/* Exports the pool @handle.  *@fd is in flight then: a program that starts meanwhile does not inherit it. */
 static CUresult export_pool(CUmemoryPool handle, int *fd)
 {
-	CUresult result = cl_driver.cuMemPoolExportToShareableHandle(fd, handle, FD, 0);
+	CUresult result;
 
-	if (result == CUDA_SUCCESS)
-		fcntl(*fd, F_SETFD, FD_CLOEXEC);
+	cl_flight_begin();
+	result = cl_driver.cuMemPoolExportToShareableHandle(fd, handle, FD, 0);
+	if (result == CUDA_SUCCESS) {
+		*fd = cl_flight_enter(*fd);
+		if (*fd < 0)
+			result = CUDA_ERROR_OPERATING_SYSTEM; /* as the driver says that there are no descriptors */
+	}
+	cl_flight_end();
 	return result;
 }
 
@@ -312,7 +315,8 @@ struct cl_async_pool *cl_async_destroy_begin(struct cl_exporter *ex, CUmemoryPoo
 	}
 	cl_lock(&cl_exports_lock);
 	cl_table_remove(&pools, &pool->link);
-	if (fd >= 0 && !cl_own_pool_keep(&ex->blocks.own_pools, key_of(handle), fd))
+	/* a fork waits for this lock, too */
+	if (cl_flight_leave(fd) && !cl_own_pool_keep(&ex->blocks.own_pools, key_of(handle), fd))
 		close(fd);
 	cl_unlock(&cl_exports_lock);
 	return pool;
@@ -435,7 +439,7 @@ static bool prepare(struct cl_async_pool *pool, CUmemoryPool handle)
 
 	if (export_pool(handle, &fd) != CUDA_SUCCESS)
 		return false;
-	close(fd);
+	cl_flight_close(fd);
 	if (cl_driver.cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) != CUDA_SUCCESS)
 		threshold = 0;
 	cl_lock(&cl_exports_lock);

@@ -9,6 +9,7 @@
 #include "shim/base/options.h"
 #include "shim/blocks/blocks.h"
 #include "shim/diag/trace.h"
+#include "shim/descriptors/flight.h"
 #include "shim/driver/made.h"
 #include "shim/driver/visit.h"
 #include "shim/exporter/async.h"
@@ -23,6 +24,21 @@
 #include "shim/shm/pool_handle.h"
 
 /* -------------------------------------------------- what the descriptor service asks */
+/* Returns a copy of @kept in flight; -EIO if the program has closed it; or -EMFILE. */
+static int copy_kept(const struct cl_own_fd *kept)
+{
+	int fd = -EIO;
+
+	cl_flight_begin();
+	if (cl_own_fd_is_ours(kept)) {
+		/* near it, so that the program gets the low numbers */
+		fd = fcntl(kept->fd, F_DUPFD_CLOEXEC, kept->fd);
+		fd = fd < 0 ? -EMFILE : cl_flight_enter(fd);
+	}
+	cl_flight_end();
+	return fd;
+}
+
 /*
  * Answers a request for a block of a pool, as a cl_service_pieces, with one piece: a descriptor of the whole pool.
  * -ESTALE: the handle's generation is over, or the pool is being destroyed.
@@ -45,11 +61,8 @@ static int pool_pieces(struct cl_exporter *ex, const struct cl_request *request,
 		number = block->pool->number;
 		if (!block->pool->kept.ino)
 			pool = block->pool->handle;
-		else if (cl_own_fd_is_ours(&block->pool->kept))
-			fd = fcntl(block->pool->kept.fd, F_DUPFD_CLOEXEC, 0);
-		/* -1: fcntl() has failed; -ESTALE: the program has closed our descriptor */
-		if (fd < 0)
-			fd = fd == -1 ? -errno : -EIO;
+		else
+			fd = copy_kept(&block->pool->kept);
 	}
 	cl_unlock(&cl_exports_lock);
 	if (pool)

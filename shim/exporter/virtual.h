@@ -90,16 +90,6 @@ bool cl_virtual_share_again(CUipcMemHandle *handle, CUdeviceptr dptr, const stru
  */
 bool cl_virtual_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr, struct cl_virtual_found *found);
 
-/*
- * Opens @handle, a virtual handle with @stamp that this process has made itself.  Returns 0, and in *@dptr the
- * address that was exported; -ESTALE if the handle's generation is over; or -ENOMEM.
- */
-int cl_virtual_own_open(struct cl_exporter *ex, struct cl_stamp stamp, const void *handle, CUdeviceptr *dptr);
-/* Returns true if cl_virtual_own_open() has opened @dptr, and not every open of it is closed. */
-bool cl_virtual_own_is_open(CUdeviceptr dptr);
-/* Closes one such open of @dptr.  Returns false if there is none. */
-bool cl_virtual_own_close(CUdeviceptr dptr);
-
 void cl_virtual_forget(void); /* in a forked child */
 
 #endif

@@ -11,6 +11,7 @@ static const char *const names[CL_RANKS] = {
 	[CL_RANK_REAP] = "reap",	     [CL_RANK_EXPORTS] = "exports",
 	[CL_RANK_CALLBACKS] = "callbacks", [CL_RANK_COLLECTOR] = "collector",
 	[CL_RANK_GREEN] = "green",	     [CL_RANK_SERVER] = "server",
+	[CL_RANK_FLIGHT] = "flight",
 };
 /* One bit for each rank that this thread has. */
 static __thread unsigned int held __attribute__((tls_model("initial-exec")));

@@ -27,7 +27,8 @@ enum cl_rank {
 	CL_RANK_CALLBACKS, /* callbacks.c: the program's callbacks */
 	CL_RANK_COLLECTOR, /* collector.c: starting and stopping the thread */
 	CL_RANK_GREEN,	   /* green.c: green contexts; no lock is taken while it is held */
-	CL_RANK_SERVER,	   /* server.c: starting and ending the service of descriptors; likewise */
+	CL_RANK_SERVER,	   /* server.c: starting and ending the service of descriptors */
+	CL_RANK_FLIGHT,	   /* flight.c: descriptors that are there for a moment; no lock is taken while it is held */
 	CL_RANKS,
 };
 

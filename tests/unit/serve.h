@@ -21,6 +21,7 @@
 
 #include "shim/self/self.h"
 #include "shim/descriptors/ask.h"
+#include "shim/descriptors/flight.h"
 #include "shim/descriptors/server.h"
 #include "shim/shm/gc.h"
 
@@ -71,13 +72,13 @@ static int export_pieces(void *arg, const struct cl_request *request, struct cl_
 	for (uint32_t i = request->first; i < *total && n < (int)CL_SERVE_BATCH; i++, n++) {
 		uint32_t record = request->record + i;
 
+		cl_flight_begin();
 		fds[n] = make_piece(record);
+		fds[n] = fds[n] < 0 ? -errno : cl_flight_enter(fds[n]);
+		cl_flight_end();
 		if (fds[n] < 0) {
-			int err = -errno;
-
-			while (n)
-				close(fds[--n]);
-			return err;
+			cl_flight_close_all(fds, (unsigned int)n);
+			return fds[n];
 		}
 		piece[n] = (struct cl_piece){ (uint64_t)i * PIECE, PIECE, record,
 					      cl_life_generation(cl_record_life(&own, record)) };
