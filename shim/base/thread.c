@@ -12,10 +12,11 @@
 #include "shim/base/thread.h"
 
 /*
- * The stack, beside the thread-local variables that glibc puts there.  The system's default is mostly 8 MiB,
+ * The stack, beside the thread-local variables that glibc puts there.  The driver runs on it, and what programs have
+ * patched into its calls, so it is not as small as ours alone might be.  The system's default is mostly 8 MiB,
  * which counts under RLIMIT_AS and is locked by mlockall(); or as little as `ulimit -s` says.
  */
-enum { STACK = 256 << 10 };
+enum { STACK = 1 << 20 };
 /* Room for the processors of any kernel: 8,192. */
 enum { CPU_WORDS = 8192 / (8 * sizeof(unsigned long)) };
 

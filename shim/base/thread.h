@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 /*
- * Starts a thread, in which all signals are blocked, with a small stack.  Its class is SCHED_OTHER, and its
+ * Starts a thread, in which all signals are blocked, with a stack of 1 MiB.  Its class is SCHED_OTHER, and its
  * processors are those of the process's main thread, unless the system forbids that.  Returns 0, or the errno
  * value of pthread_create().
  */

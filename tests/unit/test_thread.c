@@ -199,8 +199,8 @@ IN_A_CHILD(the_process_is_bound_to_a_processor_and_so_is_it)
 /* ------------------------------------------------------------------------ stack */
 static void check_room(const struct seen *seen)
 {
-	CHECK(seen->room > 240 << 10);
-	CHECK(seen->room < 1 << 20);
+	CHECK(seen->room > 960 << 10);
+	CHECK(seen->room < 2 << 20);
 }
 
 IN_A_CHILD(its_stack_is_small_and_has_room_beside_thread_local_variables)
