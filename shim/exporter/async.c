@@ -94,8 +94,11 @@ static CUresult export_pool(CUmemoryPool handle, int *fd)
 	result = cl_driver.cuMemPoolExportToShareableHandle(fd, handle, FD, 0);
 	if (result == CUDA_SUCCESS) {
 		*fd = cl_flight_enter(*fd);
-		if (*fd < 0)
+		if (*fd < 0) {
+			cl_log_once(CL_LOG_WARN, "the descriptor of a memory pool is lost: what was to be done with it "
+						 "is refused, as where there are no descriptors");
 			result = CUDA_ERROR_OPERATING_SYSTEM; /* as the driver says that there are no descriptors */
+		}
 	}
 	cl_flight_end();
 	return result;

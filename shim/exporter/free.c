@@ -220,30 +220,50 @@ static void freed_again(const struct cl_about *again)
 		    cl_stack_write(false));
 }
 
-bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
+/*
+ * Takes @dptr, memory of whichever kind, and frees it by @bare unless it has to go into the limbo: then returns
+ * FREE_DEFERRED, and this thread has the block.  After FREE_NOT_OURS nothing was done.  After any other answer
+ * *result is what the program gets.  always_inline, so that the free of the common case is a direct call.
+ */
+static inline __attribute__((always_inline)) enum free_as
+free_or_take(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, CUresult (*bare)(CUdeviceptr, CUstream),
+	     struct taken *taken, CUresult *result)
 {
-	struct taken taken;
-	enum free_as as;
+	enum free_as as = take_for_free(ex, CL_MEMORY, dptr, taken);
 
-	as = take_for_free(ex, CL_MEMORY, dptr, &taken);
 	if (as == FREE_NOT_OURS)
-		as = take_for_free(ex, CL_POOL, dptr, &taken);
+		as = take_for_free(ex, CL_POOL, dptr, taken);
 	switch (as) {
-	case FREE_NOT_OURS:
-		return false;
 	case FREE_AGAIN:
-		freed_again(&taken.again);
-		*result = refused(cl_driver.cuMemFree_v2(CL_NO_MEMORY));
-		return true;
+		freed_again(&taken->again);
+		*result = refused(bare(CL_NO_MEMORY, stream));
+		break;
 	case FREE_NOW:
-		*result = freed_now(ex, &taken, cl_driver.cuMemFree_v2(dptr));
-		return true;
+		*result = freed_now(ex, taken, bare(dptr, stream));
+		break;
 	case FREE_OBSERVED:
-		*result = freed_observed(ex, taken.block, cl_driver.cuMemFree_v2(dptr));
-		return true;
+		*result = freed_observed(ex, taken->block, bare(dptr, stream));
+		break;
+	case FREE_NOT_OURS:
 	case FREE_DEFERRED:
 		break;
 	}
+	return as;
+}
+
+static CUresult free_in_no_stream(CUdeviceptr dptr, CUstream stream)
+{
+	(void)stream;
+	return cl_driver.cuMemFree_v2(dptr);
+}
+
+bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
+{
+	struct taken taken;
+	enum free_as as = free_or_take(ex, dptr, NULL, free_in_no_stream, &taken, result);
+
+	if (as != FREE_DEFERRED)
+		return as != FREE_NOT_OURS;
 	/* the driver's free of a pool's block waits for nothing (measured) */
 	*result = taken.block->kind == CL_POOL ? cl_context_pool_free_refusal() : wait_as_a_free(taken.ctx);
 	if (*result == CUDA_SUCCESS)
@@ -273,29 +293,12 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 			  CUresult *result)
 {
 	struct taken taken;
+	enum free_as as = free_or_take(ex, dptr, stream, bare, &taken, result);
 	struct cl_fence *fence;
 	bool capturing = false;
-	enum free_as as;
 
-	as = take_for_free(ex, CL_MEMORY, dptr, &taken);
-	if (as == FREE_NOT_OURS)
-		as = take_for_free(ex, CL_POOL, dptr, &taken);
-	switch (as) {
-	case FREE_NOT_OURS:
-		return false;
-	case FREE_AGAIN:
-		freed_again(&taken.again);
-		*result = refused(bare(CL_NO_MEMORY, stream));
-		return true;
-	case FREE_NOW:
-		*result = freed_now(ex, &taken, bare(dptr, stream));
-		return true;
-	case FREE_OBSERVED:
-		*result = freed_observed(ex, taken.block, bare(dptr, stream));
-		return true;
-	case FREE_DEFERRED:
-		break;
-	}
+	if (as != FREE_DEFERRED)
+		return as != FREE_NOT_OURS;
 	*result = refused(bare(CL_NO_MEMORY, stream));
 	if (*result == CUDA_ERROR_INVALID_VALUE)
 		*result = cl_fence_make(stream, per_thread, &fence, &capturing);

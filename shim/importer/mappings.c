@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Holds and mappings: see mappings.h. */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/diag/report_data.h"
 #include "shim/diag/trace.h"
@@ -40,7 +43,7 @@ void cl_hold_free_locked(struct cl_hold *hold)
 		cl_list_add_front(&spare, &hold->first.node);
 }
 
-/* Has the exporter keep the block until it ends, whoever closes it.  Returns 0, -ESTALE or -EBADMSG. */
+/* Has the exporter keep the block until it ends, whoever closes it.  Returns 0, -ESTALE, -EBADMSG or -EAGAIN. */
 static int pin(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
 {
 	int err = cl_record_pin(&peer->region, stamp.record, stamp.generation, handle);
@@ -48,6 +51,34 @@ static int pin(struct cl_peer *peer, struct cl_stamp stamp, const void *handle)
 	if (!err)
 		cl_count(pinned);
 	return err;
+}
+
+/*
+ * How long an open waits for an exporter that may be freeing the block.  Most exporters are done by the time that
+ * the first yields return; a program's free waits for the driver.
+ */
+#define PATIENCE 20000000ull /* ns */
+enum { YIELDS = 64, PAUSE = 20000 /* ns, at first */, PAUSE_MOST = 1000000 };
+
+bool cl_hold_wait(struct cl_hold_wait *wait)
+{
+	uint64_t now = cl_now();
+	unsigned int pauses = wait->tries - YIELDS;
+	struct timespec pause = { .tv_nsec = PAUSE_MOST };
+
+	cl_rank_none();
+	if (!wait->until)
+		wait->until = now + PATIENCE;
+	if (now >= wait->until)
+		return false;
+	if (wait->tries++ < YIELDS) {
+		sched_yield();
+		return true;
+	}
+	if (pauses < 5)
+		pause.tv_nsec = PAUSE << pauses;
+	nanosleep(&pause, NULL);
+	return true;
 }
 
 bool cl_hold_is_refusal(int err)
@@ -164,7 +195,7 @@ int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const
 	if (!err)
 		err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
 				     stamp.generation, handle);
-	if (err && !cl_hold_is_refusal(err)) {
+	if (err && err != -EAGAIN && !cl_hold_is_refusal(err)) {
 		err = pin_unheld(peer, stamp, handle, err);
 		hold->pinned = !err;
 	}

@@ -119,7 +119,8 @@ static inline bool cl_hold_has_gone_on(const struct cl_hold *hold)
 }
 /*
  * Takes the hold of what @stamp names, or shares the one that we have, for one open.  Returns 0,
- * -ESTALE if the handle's block was freed, or -EBADMSG if the record has another handle.  *held
+ * -ESTALE if the handle's block was freed, -EBADMSG if the record has another handle, or -EAGAIN if
+ * its exporter is just finding out whether it may free the block: see cl_hold_wait().  *held
  * must be NULL, and stays NULL if there is no memory for a hold, so that the block is only pinned.
  */
 static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp *stamp, const void *handle,
@@ -141,6 +142,17 @@ static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp
 	*held = hold;
 	return 0;
 }
+/*
+ * A hold could not be had yet: -EAGAIN.  Waits a moment, in which the caller has no lock, so that other
+ * threads open and close meanwhile.  Then the caller asks again.  Returns false at once if that has taken so
+ * long that the handle must be refused: its program frees the block, or its exporter was stopped or killed just
+ * there.
+ */
+struct cl_hold_wait {
+	uint64_t until; /* all zeros at first */
+	unsigned int tries;
+};
+bool cl_hold_wait(struct cl_hold_wait *wait);
 /* Returns true if @err means that the handle must be refused. */
 bool cl_hold_is_refusal(int err);
 /* Gives @hold back.  Nothing of it is open or being opened. */

@@ -65,8 +65,12 @@ static __attribute__((noinline)) bool look_up_successor_locked(struct cl_resolve
 	return true;
 }
 
-/* Looks up a handle of another process.  Sets *err if its exporter's file cannot be had. */
-static inline __attribute__((always_inline)) void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail, int *err)
+/*
+ * Looks up a handle of another process.  Sets *err if its exporter's file cannot be had.  @last: the caller has
+ * waited long enough for an exporter that may be freeing the block.
+ */
+static inline __attribute__((always_inline)) void look_up_others_locked(struct cl_resolved *resolved, uint64_t tail,
+									 bool last, int *err)
 {
 	for (int tries = 0; tries < 2; tries++) {
 		struct cl_peer *peer = cl_peer_get(resolved->stamp.file_id, err);
@@ -86,6 +90,8 @@ static inline __attribute__((always_inline)) void look_up_others_locked(struct c
 		unstamp(resolved->handle);
 		resolved->known = true;
 		resolved->err = cl_hold_get_locked(peer, &resolved->stamp, resolved->handle, &resolved->hold);
+		if (last && resolved->err == -EAGAIN)
+			resolved->err = -ESTALE;
 		/* only once: what the successor refuses is refused, even if it has a successor by now */
 		if (__builtin_expect(!cl_hold_is_refusal(resolved->err), 1) || tries ||
 		    !look_up_successor_locked(resolved, peer, tail, err))
@@ -93,17 +99,16 @@ static inline __attribute__((always_inline)) void look_up_others_locked(struct c
 	}
 }
 
-/* always_inline: it is compiled once for pools, whose @turn it takes, and once for the rest, with NULL */
-static inline __attribute__((always_inline)) void
-look_up(struct cl_resolved *resolved, uint64_t tail, struct cl_turn *turn, uint64_t key)
+/*
+ * always_inline: it is compiled once for pools, whose @turn it takes, and once for the rest, with NULL.  Returns false
+ * if the exporter may just be freeing the block: then nothing is known yet.
+ */
+static inline __attribute__((always_inline)) bool
+look_up_once(struct cl_resolved *resolved, uint64_t tail, struct cl_turn *turn, uint64_t key, bool last)
 {
 	bool ours = false; /* the stamp names our own file */
 	int err = 0;
 
-	resolved->stamp = cl_stamp_unpack(tail);
-	/* no file has id 0: the bytes are not a stamp, but a driver's that uses them */
-	if (!resolved->stamp.file_id)
-		return;
 	cl_lock(&cl_imports_lock);
 	if (cl_own_may_be(resolved->stamp.file_id))
 		ours = look_up_own(resolved);
@@ -113,16 +118,43 @@ look_up(struct cl_resolved *resolved, uint64_t tail, struct cl_turn *turn, uint6
 	if (ours)
 		err = -ENOENT;
 	else
-		look_up_others_locked(resolved, tail, &err);
+		look_up_others_locked(resolved, tail, last, &err);
 	if (turn && resolved->hold)
 		cl_turn_begin_locked(turn, key);
 	resolved->again = resolved->hold && resolved->hold->opens;
 out:
 	cl_unlock(&cl_imports_lock);
-	if (resolved->known || err != -ENOENT)
-		return;
-	resolved->sight = cl_self_sight(resolved->stamp);
-	resolved->exporter_gone = resolved->sight == CL_HERE;
+	if (resolved->known)
+		return resolved->err != -EAGAIN;
+	if (err == -ENOENT) {
+		resolved->sight = cl_self_sight(resolved->stamp);
+		resolved->exporter_gone = resolved->sight == CL_HERE;
+	}
+	return true;
+}
+
+/* Waits without a lock, and looks @resolved up again, which look_up_once() has left as it was but for its handle. */
+static __attribute__((noinline, cold)) void look_up_later(struct cl_resolved *resolved, uint64_t tail,
+							    struct cl_turn *turn, uint64_t key)
+{
+	struct cl_hold_wait wait = { 0 };
+	bool last;
+
+	do {
+		last = !cl_hold_wait(&wait);
+		memcpy(resolved->handle + 56, &tail, sizeof tail);
+		resolved->stamp = cl_stamp_unpack(tail);
+		resolved->err = 0;
+	} while (!look_up_once(resolved, tail, turn, key, last));
+}
+
+static inline __attribute__((always_inline)) void
+look_up(struct cl_resolved *resolved, uint64_t tail, struct cl_turn *turn, uint64_t key)
+{
+	resolved->stamp = cl_stamp_unpack(tail);
+	/* no file has id 0: the bytes are not a stamp, but a driver's that uses them */
+	if (resolved->stamp.file_id && __builtin_expect(!look_up_once(resolved, tail, turn, key, false), 0))
+		look_up_later(resolved, tail, turn, key);
 }
 
 void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)

@@ -132,23 +132,27 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	struct getting *get = arg;
 	struct cl_stamp stamp = { .file_id = get->file_id, .record = piece->record, .generation = piece->generation };
 	uint64_t id = (uint64_t)piece->record << 32 | piece->generation;
+	struct cl_hold_wait wait = { 0 };
 	struct cl_mirror_piece *mine;
 	struct kept *kept;
 	bool known;
-	int err = 0;
+	int err;
 
 	if (!make_room(get))
 		return -ENOMEM;
-	cl_lock(&cl_imports_lock);
-	kept = find_locked(get->exporter, id);
-	known = kept;
-	if (kept)
-		kept->times++;
-	else
-		err = keep_new_locked(get->peer, get->exporter, id, &stamp);
-	cl_unlock(&cl_imports_lock);
+	do {
+		err = 0;
+		cl_lock(&cl_imports_lock);
+		kept = find_locked(get->exporter, id);
+		known = kept;
+		if (kept)
+			kept->times++;
+		else
+			err = keep_new_locked(get->peer, get->exporter, id, &stamp);
+		cl_unlock(&cl_imports_lock);
+	} while (err == -EAGAIN && cl_hold_wait(&wait));
 	if (err)
-		return err;
+		return err == -EAGAIN ? -ESTALE : err;
 	mine = &get->piece[get->n++];
 	*mine = (struct cl_mirror_piece){ .offset = piece->offset, .size = piece->size, .id = id, .fd = -1 };
 	if (known && !get->all)

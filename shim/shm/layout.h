@@ -100,7 +100,7 @@ enum cl_state {
 	CL_FREE = 0,	 /* not exported: every handle of it is stale */
 	CL_EXPORTED = 1, /* the program has it */
 	CL_LIMBO = 2,	 /* the program has freed it; the driver has not */
-	CL_DYING = 3,	 /* the exporter is finding out whether it may free it: importers ask again */
+	CL_DYING = 3,	 /* the exporter is finding out whether it may free it: importers ask again for a while */
 	CL_ORPHANED = 4,	 /* the driver has freed it although it was held: its context ended, or see .given_back */
 };
 

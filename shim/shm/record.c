@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records and holds: see shm/record.h for the contract, shm/layout.h for the rules. */
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 
-#include "shim/base/clock.h"
 #include "shim/shm/barrier.h"
 #include "shim/shm/record.h"
-
-/*
- * For so long an importer that reads DYING reads the state again.  The exporter leaves DYING
- * within a few instructions or, when its program frees the block just then, when the driver
- * has answered.  An open that has waited so long is refused: the program frees
- * that block, or its process was stopped or killed just there.
- */
-#define PATIENCE 20000000ull /* ns */
-enum { SPINS = 64 };
 
 bool cl_record_is(const struct cl_region *region, uint32_t record, const void *handle)
 {
@@ -192,37 +181,30 @@ handshake(struct cl_region *region, uint32_t record, uint32_t generation,
 	  void (*set)(struct cl_region *, unsigned int, uint32_t),
 	  void (*clear)(struct cl_region *, unsigned int, uint32_t), unsigned int slot)
 {
-	uint64_t until = 0;
+	uint64_t life;
 
-	for (int tries = 0; !until || cl_now() < until; tries++) {
-		uint64_t life;
-
-		set(region, slot, record);
-		cl_full_fence_after_atomic();
-		life = cl_record_life(region, record);
-		if (cl_life_generation(life) == generation &&
-		    (cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO))
-			return 0;
-		clear(region, slot, record);
-		if (cl_life_generation(life) != generation || cl_life_state(life) != CL_DYING)
-			return -ESTALE;
-		if (tries >= SPINS) {
-			if (!until)
-				until = cl_now() + PATIENCE;
-			sched_yield();
-		}
-	}
-	return -ESTALE;
+	set(region, slot, record);
+	cl_full_fence_after_atomic();
+	life = cl_record_life(region, record);
+	if (cl_life_generation(life) == generation &&
+	    (cl_life_state(life) == CL_EXPORTED || cl_life_state(life) == CL_LIMBO))
+		return 0;
+	clear(region, slot, record);
+	return life == cl_life(generation, CL_DYING) ? -EAGAIN : -ESTALE;
 }
 
 static inline int check(const struct cl_region *region, uint32_t record, uint32_t generation)
 {
 	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
+	uint64_t life;
 
 	if (record >= CL_RECORDS || record / CL_CHUNK >= chunks || chunks > CL_CHUNKS)
 		return -EBADMSG;
 	/* most stale handles are refused here, before anything is written */
-	return cl_life_generation(cl_record_life(region, record)) == generation ? 0 : -ESTALE;
+	life = cl_record_life(region, record);
+	if (cl_life_generation(life) != generation)
+		return -ESTALE;
+	return cl_life_state(life) == CL_DYING ? -EAGAIN : 0;
 }
 
 void cl_record_opened(struct cl_region *region, uint32_t record)

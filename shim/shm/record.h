@@ -74,8 +74,13 @@ bool cl_record_any_ready(const struct cl_region *region);
 /*
  * Takes a hold for @slot on generation @generation of @record.  Returns 0 if it is held, -ESTALE
  * if that generation is over or never was, -EBADMSG if there is no such record or its handle is
- * not @handle (see cl_record_is()), another -errno if the holder page could not be had: then
- * pin the block or do without.
+ * not @handle (see cl_record_is()), -EAGAIN if the exporter is just finding out whether it may free
+ * the block (DYING), another -errno if the holder page could not be had: then pin the block or do
+ * without.
+ *
+ * The exporter leaves DYING within a few instructions or, when its program frees the block just then,
+ * when the driver has answered; or never, if its process was killed just there.  So after -EAGAIN the
+ * caller asks again for a while, without a lock.
  */
 int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
 		   uint32_t generation, const uint8_t *handle);

@@ -159,7 +159,7 @@ static void hold(struct input *in)
 	handle_of(record, handle);
 	acting = C;
 	err = cl_record_hold(&seen, (unsigned int)slot, record, generation, handle);
-	PROMISE(err == 0 || err == -ESTALE || err == -EBADMSG || err == -ENOSPC);
+	PROMISE(err == 0 || err == -ESTALE || err == -EAGAIN || err == -EBADMSG || err == -ENOSPC);
 	PROMISE(err || record < CL_RECORDS);
 	if (!err && record < RECORDS) {
 		held[record] = true;

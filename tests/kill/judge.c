@@ -263,7 +263,7 @@ static const char *import(const struct world *w, struct cl_region *region, bool 
 	if (slot == SLOT_A && w->has_region)
 		return "a living importer's slot was claimed";
 	err = cl_record_hold(region, (unsigned int)slot, R_EXPORTED, 0, handle);
-	if (err && (exporter_lives || err != -ESTALE))
+	if (err && (exporter_lives || (err != -ESTALE && err != -EAGAIN)))
 		return say("an exported block cannot be opened", (unsigned int)-err);
 	if (!err) {
 		if (!is_held_by(region, (unsigned int)slot, R_EXPORTED))

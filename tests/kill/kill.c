@@ -166,8 +166,8 @@ static const char *flip(struct world *w, uint32_t record, bool *gone)
 		cl_record_unhold(&w->region, SLOT_A, record);
 	} else {
 		err = cl_record_hold(&w->region, SLOT_A, record, 0, handle);
-		/* the block may have been freed meanwhile */
-		*gone = err == -ESTALE;
+		/* the block may have been freed meanwhile, or its exporter is about to */
+		*gone = err == -ESTALE || err == -EAGAIN;
 		if (err && !*gone)
 			return "a neighbour's open fails";
 	}

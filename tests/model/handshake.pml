@@ -28,7 +28,7 @@
  *			two levels (`top` stands for both upper ones), and the
  *			collector's bed is there; else it is one bit
  *	claim		claim_one(): lock, then compare-and-swap; slots in order
- *	OPEN		cl_record_hold(): handshake(), its patience counted as TRIES
+ *	OPEN		cl_record_hold(): handshake(), the patience of its caller counted as TRIES
  *	release_slot	cl_holder_release()
  *	RUN		cl_record_publish() (its last store), cl_record_to_limbo()
  *	free_now	cl_record_release_begin(), the driver, cl_record_release_end(),

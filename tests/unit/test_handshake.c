@@ -122,8 +122,11 @@ static void one_hold(unsigned int slot, uint64_t *random)
 	uint64_t dice = next_random(random);
 	uint32_t record = (uint32_t)(dice % RECORDS);
 	uint32_t generation = pick_generation(record, dice >> 8);
-	int err = cl_record_hold(&region, slot, record, generation, handle);
+	int err;
 
+	while ((err = cl_record_hold(&region, slot, record, generation, handle)) == -EAGAIN)
+		if (atomic_load_explicit(&stop, memory_order_relaxed))
+			return;
 	if (err == -ESTALE) {
 		atomic_fetch_add_explicit(&refused, 1, memory_order_relaxed);
 		return;

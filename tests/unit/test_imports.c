@@ -253,6 +253,106 @@ IN_A_CHILD(a_file_of_ours_that_is_just_made_is_not_looked_into)
 	CHECK_EQUAL(cl_process_end(0), 0);
 }
 
+/* ------------------------------------------- the exporter may be freeing the block */
+/* What happens each time when an open waits for that (linked in by --wrap). */
+static void (*amid_wait)(void);
+static unsigned int waits;
+
+static void waited(void)
+{
+	waits++;
+	amid_wait();
+}
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+int __wrap_sched_yield(void)
+{
+	if (amid_wait)
+		waited();
+	return __real_sched_yield();
+}
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+	if (amid_wait)
+		waited();
+	return __real_nanosleep(time, left);
+}
+
+static _Atomic uint64_t *life;
+static CUipcMemHandle of_another; /* another exporter's */
+
+/* Has the exporter find out whether it may free its block. */
+static void exporter_stops_dying(void)
+{
+	CUdeviceptr p;
+
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	life = &peer()->record[other.record].life;
+	atomic_store(life, cl_life(cl_life_generation(*life), CL_DYING));
+}
+
+static void *open_and_close_another(void *unused)
+{
+	CUdeviceptr p;
+
+	CHECK_EQUAL(cl_memory_import(&p, of_another, 0, fake_open), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	return NULL;
+}
+
+static void others_go_on_and_it_may_not(void)
+{
+	pthread_t thread;
+
+	amid_wait = NULL;
+	CHECK(cl_try_lock(&cl_imports_lock));
+	cl_unlock(&cl_imports_lock);
+	CHECK(!pthread_create(&thread, NULL, open_and_close_another, NULL) && !pthread_join(thread, NULL));
+	atomic_store(life, cl_life(cl_life_generation(*life), CL_EXPORTED));
+}
+
+IN_A_CHILD(an_open_that_waits_for_its_exporter_keeps_no_other_thread)
+{
+	CUdeviceptr p;
+
+	start();
+	of_another = other.handle;
+	exporter_stops_dying();
+	amid_wait = others_go_on_and_it_may_not;
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK_EQUAL(waits, 1);
+	CHECK_EQUAL(cl_record_holders(peer(), other.record, NULL, 0), 1);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_record_holders(peer(), other.record, NULL, 0), 0);
+}
+
+enum { ENOUGH = 80 };
+static void time_passes(void)
+{
+	if (waits == ENOUGH)
+		turn_clock(30 * MS);
+	CHECK(waits <= ENOUGH);
+}
+
+/* It was killed just there, or stopped. */
+IN_A_CHILD(an_open_does_not_wait_for_ever_for_its_exporter)
+{
+	CUdeviceptr p;
+
+	exporter_stops_dying();
+	amid_wait = time_passes;
+	CHECK_EQUAL(import(&p, nothing), CUDA_ERROR_INVALID_VALUE);
+	amid_wait = NULL;
+	CHECK(waits);
+	CHECK_EQUAL(cl_record_holders(peer(), other.record, NULL, 0), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -265,6 +365,8 @@ int main(void)
 		cmocka_unit_test(who_was_taken_for_dead_opens_what_has_the_record_now),
 		cmocka_unit_test(a_hold_lasts_as_long_as_any_of_its_mappings),
 		cmocka_unit_test(a_file_of_ours_that_is_just_made_is_not_looked_into),
+		cmocka_unit_test(an_open_that_waits_for_its_exporter_keeps_no_other_thread),
+		cmocka_unit_test(an_open_does_not_wait_for_ever_for_its_exporter),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

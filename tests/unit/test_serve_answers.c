@@ -337,10 +337,31 @@ IN_A_CHILD(only_what_gets_further_than_before_puts_the_deadline_off)
 }
 
 /* As a driver on a slow host: 64 pieces take more than the time of an open. */
+/* The last record that an open wants is DYING when it has the first, until the open waits for that. */
+static bool to_die, dying;
+static struct cl_record *last_record;
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+int __wrap_sched_yield(void)
+{
+	if (dying) {
+		CHECK(cl_try_lock(&cl_imports_lock));
+		cl_unlock(&cl_imports_lock);
+		dying = false;
+		atomic_store(&last_record->life, cl_life(0, CL_EXPORTED));
+	}
+	return __real_sched_yield();
+}
+
 static CUresult import_slowly(CUmemGenericAllocationHandle *memory, void *fd, CUmemAllocationHandleType type)
 {
 	*memory = (CUmemGenericAllocationHandle)(uintptr_t)fd;
 	atomic_fetch_add(&cl_clock_ahead, CL_VIRTUAL_WAIT / 60);
+	if (to_die) {
+		to_die = false;
+		dying = true;
+		atomic_store(&last_record->life, cl_life(0, CL_DYING));
+	}
 	return CUDA_SUCCESS;
 }
 static CUresult release(CUmemGenericAllocationHandle memory)
@@ -356,16 +377,16 @@ static void change_at_first(struct exporter *mine, const struct cl_request *requ
 	if (request->first && mine->kept++ < (int)CL_VIRTUAL_STARTS - 1)
 		change_after_one(mine, request);
 }
-IN_A_CHILD(what_is_asked_for_anew_takes_its_time_anew)
+/* Opens a handle of record 0 of @its, whose address cannot be had: the last of what an open asks for. */
+static void take_all_but_an_address(struct exporter *its, uint64_t pieces)
 {
-	struct exporter *its = start_serving(0);
-	struct cl_virtual_handle handle = { .size = 2 * CL_SERVE_BATCH * PIECE };
+	struct cl_virtual_handle handle = { .size = pieces * PIECE };
 	struct cl_resolved resolved = { .handle = (uint8_t *)&handle };
-	struct cl_hold *hold;
-	struct cl_peer *peer;
 	void (*never)(void) = abort;
 	uint8_t bytes[64];
 	CUdeviceptr address;
+	struct cl_hold *hold;
+	struct cl_peer *peer;
 	int err;
 
 	cl_driver.cuMemImportFromShareableHandle = import_slowly;
@@ -375,8 +396,7 @@ IN_A_CHILD(what_is_asked_for_anew_takes_its_time_anew)
 	memcpy(&cl_driver.cuMemMap, &never, sizeof never);
 	memcpy(&cl_driver.cuMemUnmap, &never, sizeof never);
 	memcpy(&cl_driver.cuMemSetAccess, &never, sizeof never);
-	its->pieces = 2 * CL_SERVE_BATCH;
-	its->amid = change_at_first;
+	its->pieces = (uint32_t)pieces;
 	CHECK(cl_self_start());
 	cl_lock(&cl_imports_lock);
 	peer = cl_peer_get(its->file_id, &err);
@@ -384,10 +404,19 @@ IN_A_CHILD(what_is_asked_for_anew_takes_its_time_anew)
 	resolved.stamp.file_id = its->file_id;
 	cl_record_handle(&peer->region, 0, bytes);
 	CHECK_EQUAL(cl_hold_get_locked(peer, &resolved.stamp, bytes, &hold), 0);
+	last_record = &peer->region.record[pieces - 1];
 	cl_unlock(&cl_imports_lock);
 	resolved.hold = hold;
 	/* it has got all of it, and wants to map it */
 	CHECK_EQUAL(cl_virtual_map(&resolved, 0, &address), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+IN_A_CHILD(what_is_asked_for_anew_takes_its_time_anew)
+{
+	struct exporter *its = start_serving(0);
+
+	its->amid = change_at_first;
+	take_all_but_an_address(its, 2 * CL_SERVE_BATCH);
 	CHECK_EQUAL(its->kept, CL_VIRTUAL_STARTS);
 }
 
@@ -451,6 +480,16 @@ IN_A_CHILD(what_the_driver_refuses_is_not_stale)
 	CHECK_EQUAL(open_it(its), CUDA_ERROR_INVALID_VALUE);
 	map_gives = CUDA_ERROR_NOT_SUPPORTED;
 	CHECK_EQUAL(open_it(its), CUDA_ERROR_NOT_SUPPORTED);
+}
+
+/* While the open waits, other threads open and close. */
+IN_A_CHILD(what_its_exporter_may_just_be_freeing_is_waited_for_without_a_lock)
+{
+	struct exporter *its = start_serving(0);
+
+	to_die = true;
+	take_all_but_an_address(its, 2);
+	CHECK(!to_die && !dying);
 }
 
 /* ---------------------------------------------------------------------- a full house */
@@ -523,6 +562,7 @@ int main(void)
 		TEST(only_what_gets_further_than_before_puts_the_deadline_off),
 		TEST(what_is_asked_for_anew_takes_its_time_anew),
 		TEST(what_the_driver_refuses_is_not_stale),
+		TEST(what_its_exporter_may_just_be_freeing_is_waited_for_without_a_lock),
 		TEST(nobody_loses_a_place_while_others_are_answered),
 		TEST(a_handle_is_stale_when_its_exporter_has_removed_its_file),
 		TEST(a_handle_is_not_stale_when_somebody_else_has_removed_that_file),
