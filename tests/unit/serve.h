@@ -66,10 +66,11 @@ static inline int make_piece(uint32_t record)
 static int export_pieces(void *arg, const struct cl_request *request, struct cl_piece *piece, int *fds, uint32_t *total)
 {
 	struct exporter *mine = arg;
-	int n = 0;
+	uint32_t left = mine->pieces > request->first ? mine->pieces - request->first : 0;
+	int n = 0, most = (int)cl_flight_most(left < CL_SERVE_BATCH ? left : CL_SERVE_BATCH);
 
 	*total = mine->pieces;
-	for (uint32_t i = request->first; i < *total && n < (int)CL_SERVE_BATCH; i++, n++) {
+	for (uint32_t i = request->first; i < *total && n < most; i++, n++) {
 		uint32_t record = request->record + i;
 
 		cl_flight_begin();
@@ -313,6 +314,19 @@ static inline void set_limit(pid_t pid, rlim_t now)
 	CHECK(!prlimit(pid, RLIMIT_NOFILE, NULL, &limit));
 	limit.rlim_cur = now < limit.rlim_max ? now : limit.rlim_max;
 	CHECK(!prlimit(pid, RLIMIT_NOFILE, &limit, NULL));
+}
+
+/* Leaves as many descriptors free as .kept says, and no more. */
+static inline void use_up(struct exporter *mine)
+{
+	static int opened[400];
+	int n = 0;
+
+	while ((opened[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		n++;
+	CHECK_EQUAL(errno, EMFILE);
+	for (int i = 0; i < mine->kept; i++)
+		close(opened[--n]);
 }
 
 /* Returns true if this process became user @id, which only root can. */

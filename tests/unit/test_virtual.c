@@ -6,6 +6,7 @@
 #include "tests/unit/limbo.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "shim/descriptors/ask.h"
 #include "shim/descriptors/server.h"
@@ -437,6 +438,32 @@ IN_A_CHILD(a_batch_leaves_when_its_time_is_over_with_one_piece_at_least)
 	CHECK_EQUAL(share_many(take_one), MANY);
 }
 
+/* The process may open some 44 more. */
+static unsigned int most_at_once;
+static int take_few(void *arg, const struct cl_piece *piece, int fd)
+{
+	unsigned int at_once = moving.made - moving.n++;
+
+	if (at_once > most_at_once)
+		most_at_once = at_once;
+	return 0;
+}
+IN_A_CHILD(a_batch_takes_a_quarter_of_what_the_program_may_open)
+{
+	struct rlimit limit;
+	int highest;
+
+	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+	start();
+	limit.rlim_cur = 300;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+	while ((highest = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0 && highest < 255)
+		;
+	cl_virtual_batch_time = UINT32_MAX;
+	CHECK_EQUAL(share_many(take_few), MANY);
+	CHECK(most_at_once > 1 && most_at_once <= 12);
+}
+
 /* ------------------------------------------------------------------ no memory */
 static _Atomic bool callocs_fail;
 
@@ -493,6 +520,7 @@ int main(void)
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_beginning),
 		cmocka_unit_test(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew),
 		cmocka_unit_test(a_batch_leaves_when_its_time_is_over_with_one_piece_at_least),
+		cmocka_unit_test(a_batch_takes_a_quarter_of_what_the_program_may_open),
 		cmocka_unit_test(an_own_open_without_memory_is_no_stale_handle),
 		cmocka_unit_test(without_the_service_there_is_no_handle),
 	};
