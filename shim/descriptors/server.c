@@ -70,6 +70,8 @@ static int check(const struct cl_server *server, const struct cl_request *reques
 
 	if (err)
 		return err;
+	if (!cl_serve_request_check(request))
+		return -EBADMSG;
 	return request->file_id == server->region->file_id && request->record < server->records &&
 			       cl_serve_is_live(server->region, request->record, request->generation) ?
 		       0 :

@@ -48,8 +48,8 @@
 extern uint64_t cl_serve_look;
 
 /*
- * The exporter's callback: makes descriptors of the pieces from @request->first on.  Writes up to
- * CL_SERVE_BATCH of them, which are in flight (flight.h), to @fds, what they are to @piece, and how many pieces there are in all to
+ * The exporter's callback: makes descriptors of the pieces from @request->from on.  Writes up to
+ * @request->most and CL_SERVE_BATCH of them, which are in flight (flight.h), to @fds, what they are to @piece, and how many pieces there are in all to
  * *@total.  Returns how many it has written, or -errno; then it has closed what it made.  The service
  * closes the descriptors.
  *

@@ -100,6 +100,13 @@ IN_A_CHILD(made_up_requests_get_an_error)
 	WITH(record, UINT32_MAX, -ESTALE);
 	WITH(generation, 1, -ESTALE);
 	WITH(generation, UINT32_MAX, -ESTALE);
+	WITH(most, 0, -EBADMSG);
+	WITH(runs, CL_SERVE_RUNS + 1, -EBADMSG);
+	WITH(runs, UINT32_MAX, -EBADMSG);
+	WITH(runs, 1, -EBADMSG); /* an empty one */
+	right.run[0] = (struct cl_serve_run){ 5, 7 };
+	right.run[1] = (struct cl_serve_run){ 6, 8 };
+	WITH(runs, 2, -EBADMSG); /* they overlap */
 	/* another version's request may be longer or shorter, and gets the same error */
 	memcpy(many, &right, sizeof right);
 	((struct cl_request *)many)->head.version = 7;
