@@ -2,6 +2,7 @@
 /* Moves our descriptors to high numbers: see descriptor.h. */
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -13,7 +14,8 @@ enum {
 	FD_HIGHEST = 1024, /* select() can name the numbers below this */
 	FD_OURS = 16,	   /* the search for a free number starts so far below the top */
 	FD_BATCH = 80,	   /* and so much further for one of many that are there for a moment */
-	FD_TRIES = 4096,   /* so many numbers are looked at */
+	FD_TRIES = 4096,   /* so many numbers are looked at, at most */
+	FD_SAMPLES = 64,   /* and so many, if most are free */
 	FD_FEW = 64,	   /* a process that may have no more than this has no high numbers */
 };
 
@@ -74,16 +76,36 @@ int cl_fd_move_high_for_now(int fd, _Atomic unsigned int *remembered)
 	return move(fd, remembered, FD_OURS + FD_BATCH);
 }
 
+static bool is_free(rlim_t fd)
+{
+	return fcntl((int)fd, F_GETFD) < 0;
+}
+
+/* Returns true if some of the numbers from @first to below @end tell that far more than @most of them are free. */
+static bool are_plenty(rlim_t first, rlim_t end, unsigned int most)
+{
+	rlim_t step = (end - first) / FD_SAMPLES;
+	unsigned int n = 0;
+
+	/* a process uses the lowest numbers that it can get */
+	for (rlim_t fd = first; step && fd < end && step * n <= 2ull * most; fd += step)
+		n += is_free(fd);
+	return step * n > 2ull * most;
+}
+
 unsigned int cl_fd_count_free(unsigned int most)
 {
 	struct rlimit limit;
-	unsigned int n = 0, tries = FD_TRIES;
+	rlim_t fd, first;
+	unsigned int n = 0;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return 0;
-	if (limit.rlim_cur > INT_MAX)
-		limit.rlim_cur = INT_MAX;
-	for (int fd = (int)limit.rlim_cur; n < most && fd-- > 0 && tries--;)
-		n += fcntl(fd, F_GETFD) < 0;
+	fd = limit.rlim_cur < INT_MAX ? limit.rlim_cur : INT_MAX;
+	first = fd > FD_TRIES ? fd - FD_TRIES : 0;
+	if (most > FD_SAMPLES && are_plenty(first, fd, most))
+		return most;
+	while (n < most && fd > first)
+		n += is_free(--fd);
 	return n;
 }

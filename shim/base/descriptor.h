@@ -23,8 +23,8 @@ int cl_fd_move_high(int fd, _Atomic unsigned int *remembered);
  */
 int cl_fd_move_high_for_now(int fd, _Atomic unsigned int *remembered);
 /*
- * Returns how many numbers of descriptors this process may still use, but no more than @most.  It looks at the
- * highest numbers that the limit allows, and at as many as it needs.  Any thread.
+ * Returns how many numbers of descriptors this process may still use, but no more than @most.  It looks at some of the
+ * highest numbers that the limit allows, and counts them one by one if most of those are in use.  Any thread.
  */
 unsigned int cl_fd_count_free(unsigned int most);
 

@@ -19,6 +19,8 @@ struct asked {
 	int socket;
 	uint32_t total, first;
 	uint64_t from; /* where the last piece ends */
+	uint64_t until; /* of the last request */
+	uint64_t runs;	/* of the caller's ranges so many end before .from */
 	bool answered; /* on this connection */
 	struct cl_answer answer;
 	int fds[CL_SERVE_BATCH];
@@ -82,9 +84,17 @@ static int send_request(const struct cl_asking *asking, struct asked *asked)
 {
 	struct cl_request request = { .file_id = asking->region->file_id, .record = asking->record,
 				      .generation = asking->generation, .first = asked->first,
-				      .offset = asking->offset, .from = asked->from };
+				      .offset = asking->offset, .from = asked->from, .until = UINT64_MAX };
 	int err;
 
+	request.most = cl_flight_most(CL_SERVE_BATCH);
+	while (asked->runs < asking->runs && asking->run[asked->runs].end <= asked->from)
+		asked->runs++;
+	for (uint64_t i = asked->runs; i < asking->runs && request.runs < CL_SERVE_RUNS; i++)
+		request.run[request.runs++] = asking->run[i];
+	if (asking->runs - asked->runs > CL_SERVE_RUNS)
+		request.until = request.run[CL_SERVE_RUNS - 1].end;
+	asked->until = request.until;
 	cl_serve_head_set(&request.head, sizeof request);
 	do
 		err = send(asked->socket, &request, sizeof request, MSG_NOSIGNAL) < 0 ? -errno : 0;
@@ -180,7 +190,7 @@ static int check_answer(const struct asked *asked, size_t got, int flags)
 		return -EMFILE;
 	if (answer->count != asked->n || answer->first != asked->first ||
 	    answer->total > CL_SERVE_PIECES || answer->total < answer->first ||
-	    answer->count > answer->total - answer->first || (!answer->count && answer->total != answer->first))
+	    answer->count > answer->total - answer->first || (!answer->count && answer->total != answer->first && asked->until == UINT64_MAX))
 		return -EBADMSG;
 	return check_pieces(asked);
 }
@@ -229,6 +239,8 @@ static int next_batch(const struct cl_asking *asking, struct asked *asked)
 		return err;
 	asked->answered = true;
 	asked->total = asked->answer.total;
+	if (!asked->n)
+		asked->from = asked->until;
 	for (unsigned int i = 0; i < asked->n; i++) {
 		err = asking->take(asking->arg, &asked->answer.piece[i], asked->fds[i]);
 		cl_flight_close(asked->fds[i]);

@@ -26,6 +26,8 @@ struct cl_asking {
 	struct cl_region *region; /* the exporter's file, not our own; it stays open meanwhile */
 	uint32_t record, generation;
 	uint64_t offset; /* for the exporter's callback */
+	const struct cl_serve_run *run; /* what the caller has already: in order, no two overlap */
+	uint64_t runs;
 	uint64_t until;	 /* the deadline; cl_now(), ns.  cl_ask() puts it off */
 	uint64_t more;	 /* ns from the last batch that got further to the deadline, at least; 0: it stays as it is */
 	uint64_t latest; /* cl_now(), ns: the deadline is never put off past this */
@@ -39,7 +41,7 @@ struct cl_asking {
 };
 
 /*
- * Returns how many pieces there are, all of which take() was given; the error of take();
+ * Returns how many pieces there are but for those in @asking->run, all of which take() was given; the error of take();
  * or -errno:
  *   -ETIMEDOUT         the deadline has come: the exporter is stopped, or too busy
  *   -ESRCH             the exporter is dead

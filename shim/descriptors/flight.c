@@ -122,6 +122,13 @@ bool cl_flight_leave(int fd)
 	return cl_own_fd_is_ours(&own);
 }
 
+unsigned int cl_flight_most(unsigned int wanted)
+{
+	unsigned int free = wanted > 1 ? cl_fd_count_free(4 * wanted) : 0;
+
+	return free >= 8 ? free / 4 : 1;
+}
+
 /* ----------------------------------------------------------------------- fork */
 bool cl_flight_fork(uint64_t wait)
 {

@@ -8,6 +8,7 @@
  *    as soon as it is made, and is close-on-exec from then on.
  *  - A descriptor is closed only if its number still is that of our file: the program may have closed it, and have a
  *    file of its own there.
+ *  - The program can open its own files: one batch takes a quarter of the descriptors that are free at most, or one.
  *  - A forked child has none of them: else it would keep device memory, for as long as it lives.  They are on a list
  *    that the child's fork handler reads.  The kernel copies descriptors and memory one after the other.  So a fork
  *    waits while a thread changes the list or makes a descriptor, and such a thread waits while the process forks.
@@ -43,6 +44,8 @@ void cl_flight_close_all(const int *fds, unsigned int n);
 void cl_flight_hang_up(int fd);
 /* Returns true if @fd is in flight and still the same file. */
 bool cl_flight_is_ours(int fd);
+/* Returns how many descriptors a batch of @wanted may have: 1 to @wanted. */
+unsigned int cl_flight_most(unsigned int wanted);
 /* @fd is in flight no more, and stays open: the caller keeps it.  Returns false if it is not the same file any more. */
 bool cl_flight_leave(int fd);
 

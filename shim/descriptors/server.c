@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shim/base/clock.h"
+#include "shim/base/descriptor.h"
 #include "shim/base/thread.h"
 #include "shim/self/self.h"
 #include "shim/descriptors/flight.h"
@@ -28,7 +29,7 @@ struct client {
 	uint64_t since; /* it came, or asked */
 };
 
-/* A thread and its sockets.  The thread alone has .client, .n and .pause. */
+/* A thread and its sockets.  The thread alone has .client, .n, .pause and .full. */
 struct cl_session {
 	struct cl_server *server;
 	atomic_uint users; /* the server and the thread: the last one frees it */
@@ -40,6 +41,7 @@ struct cl_session {
 	ino_t ino;
 	struct sockaddr_un address; /* no path: it is too long, and found anew each time */
 	uint64_t pause; /* until then new peers wait */
+	bool full;	/* new peers wait for a place */
 	unsigned int n;
 	struct client client[CL_SERVE_CLIENTS];
 	struct cl_answer answer;
@@ -68,6 +70,8 @@ static int check(const struct cl_server *server, const struct cl_request *reques
 
 	if (err)
 		return err;
+	if (!cl_serve_request_check(request))
+		return -EBADMSG;
 	return request->file_id == server->region->file_id && request->record < server->records &&
 			       cl_serve_is_live(server->region, request->record, request->generation) ?
 		       0 :
@@ -248,12 +252,23 @@ static bool take_one(struct cl_session *session)
 	return true;
 }
 
+/* The places that are taken are a quarter of the descriptors that the program has left at most, or one. */
+static bool is_full(const struct cl_session *session)
+{
+	unsigned int enough = 4 * (session->n + 1);
+
+	return session->n == CL_SERVE_CLIENTS || (session->n && cl_fd_count_free(enough) < enough);
+}
+
 static void take_new(struct cl_session *session)
 {
 	bool more = true;
 
 	/* bounded, so that a flood of new peers keeps no old one waiting */
-	for (unsigned int i = 0; more && i < CL_SERVE_CLIENTS && session->n < CL_SERVE_CLIENTS; i++) {
+	for (unsigned int i = 0; more && i < CL_SERVE_CLIENTS; i++) {
+		session->full = is_full(session);
+		if (session->full)
+			return;
 		cl_flight_begin();
 		more = take_one(session);
 		cl_flight_end();
@@ -262,7 +277,7 @@ static void take_new(struct cl_session *session)
 
 static uint64_t patience(const struct cl_session *session)
 {
-	return session->n == CL_SERVE_CLIENTS ? CL_SERVE_CROWDED : CL_SERVE_IDLE;
+	return session->full ? CL_SERVE_CROWDED : CL_SERVE_IDLE;
 }
 
 /* Drops the peers that had not asked in time at @now, which is before the last answers: these take time of their own. */
@@ -283,10 +298,13 @@ static void wait_for_peers(struct cl_session *session, struct pollfd *ready)
 {
 	const struct timespec pause = { 0, SHORT_PAUSE };
 	uint64_t now = cl_now(), until = now + LOOK_EVERY;
-	bool paused = session->pause > now, full = session->n == CL_SERVE_CLIENTS;
+	bool paused = session->pause > now;
 
+	/* the program may have closed files of its own since */
+	if (session->full)
+		session->full = is_full(session);
 	/* without POLLIN it still says that it was shut down */
-	ready[0] = (struct pollfd){ session->listener.fd, paused || full ? 0 : POLLIN, 0 };
+	ready[0] = (struct pollfd){ session->listener.fd, paused || session->full ? 0 : POLLIN, 0 };
 	if (paused && session->pause < until)
 		until = session->pause;
 	for (unsigned int i = 0; i < session->n; i++) {

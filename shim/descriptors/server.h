@@ -10,8 +10,9 @@
  *    gets anything but an error.
  *  - Descriptors exist only under way: CL_SERVE_BATCH of each connection at most.
  *  - A peer costs nothing but its place.  No send waits.  A peer that does not ask for
- *    CL_SERVE_IDLE, or for CL_SERVE_CROWDED while all CL_SERVE_CLIENTS places are taken, loses its
- *    place.  Memory is one session, of a fixed size.
+ *    CL_SERVE_IDLE, or for CL_SERVE_CROWDED while all places are taken, loses its
+ *    place.  There are CL_SERVE_CLIENTS places, or fewer if the program has few descriptors left.  Memory is one
+ *    session, of a fixed size.
  *  - The thread has no lock of ours when it waits, for a peer or for the driver.  The callback alone takes
  *    a lock, to read and write tables, and no thread holds that lock while it is in the driver.  So the
  *    thread works while the program's threads are busy, and no thread waits for a peer under a lock.
@@ -47,8 +48,8 @@
 extern uint64_t cl_serve_look;
 
 /*
- * The exporter's callback: makes descriptors of the pieces from @request->first on.  Writes up to
- * CL_SERVE_BATCH of them, which are in flight (flight.h), to @fds, what they are to @piece, and how many pieces there are in all to
+ * The exporter's callback: makes descriptors of the pieces from @request->from on.  Writes up to
+ * @request->most and CL_SERVE_BATCH of them, which are in flight (flight.h), to @fds, what they are to @piece, and how many pieces there are in all to
  * *@total.  Returns how many it has written, or -errno; then it has closed what it made.  The service
  * closes the descriptors.
  *

@@ -160,29 +160,39 @@ static int find_asked_locked(struct cl_exporter *ex, const struct cl_request *re
 	return 0;
 }
 
+/* Returns true if what lies from @begin to @end lies in a range of @request.  *@run is where to look for the next one. */
+static bool is_there(const struct cl_request *request, uint64_t begin, uint64_t end, uint32_t *run)
+{
+	while (*run < request->runs && request->run[*run].end <= begin)
+		++*run;
+	return *run < request->runs && request->run[*run].begin <= begin && end <= request->run[*run].end;
+}
+
 /*
- * Writes to @piece up to CL_SERVE_BATCH of the mappings that the importer lacks, and gives each a record.
- * Returns how many it wrote, or -ENOMEM.  *@total becomes the number of all pieces, those that the importer
- * has included.
+ * Writes to @piece those mappings that the importer lacks, as many as it has asked for, and gives each a record.
+ * Returns how many it wrote, or -ENOMEM.  *@total becomes the number of all pieces, those that have come included.
  */
 static int take_pieces_locked(struct cl_exporter *ex, const struct asked *asked, const struct cl_request *request,
 			      uint32_t stack, struct cl_piece *piece, uint32_t *total)
 {
-	int n = 0;
+	int n = 0, most = request->most < CL_SERVE_BATCH ? (int)request->most : (int)CL_SERVE_BATCH;
+	const uint64_t base = asked->reserved->base;
+	uint32_t run = 0;
 
 	*total = request->first;
 	for (size_t i = asked->first; i < asked->end; i++) {
 		struct cl_range *range = &asked->reserved->range[i];
 
-		if (!cl_range_is_shareable(range) || cl_range_end(range) - asked->reserved->base <= request->from)
+		if (!cl_range_is_shareable(range) || cl_range_end(range) - base <= request->from ||
+		    is_there(request, range->base - base, cl_range_end(range) - base, &run))
 			continue;
 		++*total;
-		if (n == CL_SERVE_BATCH)
+		if (n == most || range->base - base >= request->until)
 			continue;
 		if (!need_record_locked(ex, asked->reserved, range, stack))
 			return -ENOMEM;
 		piece[n++] = (struct cl_piece){
-			.offset = range->base - asked->reserved->base,
+			.offset = range->base - base,
 			.size = range->size,
 			.record = range->block->record,
 			.generation = cl_life_generation(cl_record_life(ex->blocks.region, range->block->record)),
@@ -222,13 +232,14 @@ static int make_descriptor(uint64_t address, int *fd)
 	return result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
 }
 
-/* Makes descriptors of @n pieces, or of fewer if time is over or a later one fails.  Returns how many, or -errno. */
+/* Makes descriptors of @n pieces; of fewer if not so many may be in flight, time is over, or a later one fails.  Returns how many, or -errno. */
 static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, int *fds)
 {
 	uint64_t until = cl_now() + cl_virtual_batch_time;
 	struct cl_stay stay;
 	int err = 0, made = 0;
 
+	n = (int)cl_flight_most((unsigned int)n);
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	while (!err && made < n && (!made || cl_now() < until)) {
 		err = make_descriptor(base + piece[made].offset, &fds[made]);

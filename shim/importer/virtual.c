@@ -9,6 +9,7 @@
 #include "shim/descriptors/ask.h"
 #include "shim/driver/visit.h"
 #include "shim/importer/mirror_map.h"
+#include "shim/importer/mirror_known.h"
 #include "shim/importer/virtual.h"
 #include "shim/self/self.h"
 #include "shim/shm/gc.h"
@@ -106,6 +107,8 @@ struct getting {
 	uint32_t file_id;
 	uint64_t exporter;
 	bool all;	 /* the driver imports each piece, also those that seem to be mapped here already */
+	uint64_t known;	 /* so many of the pieces were mapped here before the exporter was asked: the first ones */
+	struct cl_serve_run *run; /* the ranges that these cover */
 	CUresult result; /* of the driver's last import */
 	struct cl_mirror_piece *piece;
 	uint64_t n, room;
@@ -162,6 +165,72 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
 }
 
+/* Returns true if the exporter has the allocation @id mapped. */
+static bool is_mapped_there(const struct getting *get, uint64_t id)
+{
+	uint64_t life = cl_record_life(&get->peer->region, (uint32_t)(id >> 32));
+
+	return cl_life_generation(life) == (uint32_t)id && cl_life_state(life) == CL_EXPORTED;
+}
+
+/* Keeps those of the first @n pieces that are held here, and that the exporter still has mapped. */
+static void keep_known(struct getting *get, uint64_t n)
+{
+	cl_lock(&cl_imports_lock);
+	for (uint64_t i = 0; i < n; i++) {
+		struct kept *kept = find_locked(get->exporter, get->piece[i].id);
+
+		if (!kept || !is_mapped_there(get, kept->id))
+			continue;
+		kept->times++;
+		get->piece[get->known++] = get->piece[i];
+	}
+	cl_unlock(&cl_imports_lock);
+	get->n = get->known;
+}
+
+/*
+ * Finds what this process has mapped already of what @handle names, so that the exporter makes no descriptors of that.
+ * Takes holds as take() does.  Without memory the exporter is asked for all.
+ */
+static void begin_with_known(struct getting *get, const struct cl_virtual_handle *handle, struct cl_asking *asking)
+{
+	const struct cl_mirror_name name = { get->exporter, handle->reservation };
+	uint64_t began = cl_now(), waited, n;
+
+	asking->run = NULL;
+	asking->runs = 0;
+	if (get->all)
+		return;
+	n = get->room = cl_mirror_known(&name, handle->size, handle->offset, &get->piece);
+	/* another thread has had the turn with the reservation: that was not the exporter */
+	waited = cl_now() - began;
+	asking->until += waited;
+	asking->latest += waited;
+	get->run = n ? malloc(n * sizeof *get->run) : NULL;
+	if (!get->run)
+		return;
+	keep_known(get, n);
+	for (uint64_t i = 0; i < get->known; i++) {
+		const struct cl_mirror_piece *piece = &get->piece[i];
+
+		if (asking->runs && get->run[asking->runs - 1].end == piece->offset)
+			get->run[asking->runs - 1].end += piece->size;
+		else
+			get->run[asking->runs++] = (struct cl_serve_run){ piece->offset, piece->offset + piece->size };
+	}
+	asking->run = get->run;
+}
+
+/* All has come.  Returns 0, -ENOMEM, or -ESTALE if what was known before is not mapped there any more. */
+static int end_with_known(struct getting *get)
+{
+	for (uint64_t i = 0; i < get->known; i++)
+		if (!is_mapped_there(get, get->piece[i].id))
+			return -ESTALE;
+	return cl_mirror_merge(get->piece, get->known, get->n - get->known);
+}
+
 /*
  * Ends an open, done or failed: gives up the holds of the pieces that it has not mapped, and releases all imported
  * handles, since the driver has its own reference to what is mapped.
@@ -177,8 +246,10 @@ static void let_go(struct getting *get)
 			drop_locked(get->exporter, get->piece[i].id);
 	cl_unlock(&cl_imports_lock);
 	free(get->piece);
+	free(get->run);
 	get->piece = NULL;
-	get->n = get->room = 0;
+	get->run = NULL;
+	get->n = get->room = get->known = 0;
 }
 
 /* ----------------------------------------------------------------------- errors */
@@ -337,13 +408,15 @@ static CUresult get_and_map(const struct cl_resolved *resolved, struct cl_asking
 
 	memcpy(&handle, resolved->handle, sizeof handle);
 	asking->offset = handle.offset;
+	begin_with_known(get, &handle, asking);
 	*err = cl_ask(asking);
+	if (*err >= 0)
+		*err = end_with_known(get);
 	if (*err < 0) {
 		result = get->result;
 		let_go(get);
 		return result;
 	}
-	*err = 0;
 	want = (struct cl_mirror_want){ .name = { get->exporter, handle.reservation },
 					.size = handle.size,
 					.offset = handle.offset,

@@ -86,7 +86,7 @@ static bool is_right(const struct cl_request *request, size_t size)
 	return size == sizeof *request && !memcmp(request->head.magic, CL_SERVE_MAGIC, 8) &&
 	       request->head.version == CL_SERVE_VERSION && request->head.size == sizeof *request &&
 	       request->file_id == own.file_id && request->record < RECORDS && request->record % 2 == 0 &&
-	       request->generation == 0;
+	       request->generation == 0 && cl_serve_request_check(request);
 }
 
 /* Sends one request made from @in.  Returns false at the end of the connection. */
@@ -96,7 +96,7 @@ static bool send_one(struct input *in, int to)
 	union {
 		struct cl_request request;
 		uint8_t byte[256];
-	} sent = { .request = { .file_id = own.file_id, .record = (uint32_t)eat(in, 1) } };
+	} sent = { .request = { .file_id = own.file_id, .record = (uint32_t)eat(in, 1), .most = CL_SERVE_BATCH } };
 	struct cl_answer answer;
 	struct iovec bytes = { &answer, sizeof answer };
 	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };

@@ -33,7 +33,8 @@ struct exporter {
 	_Atomic int done, result;
 	uint32_t file_id;
 	struct cl_served served; /* its counts, a moment ago */
-	_Atomic uint32_t pieces; /* what any request is for: this many, from its record on */
+	_Atomic uint32_t pieces; /* so many lie from the one that is .offset before the request's record */
+	_Atomic uint32_t made;	 /* descriptors */
 	/* called for each batch, when the descriptors were made */
 	void (*_Atomic amid)(struct exporter *mine, const struct cl_request *request);
 	_Atomic int kept; /* for the jobs */
@@ -63,15 +64,32 @@ static inline int make_piece(uint32_t record)
 	return fd;
 }
 
+static inline bool has(const struct cl_request *request, uint64_t at, uint32_t *run)
+{
+	while (*run < request->runs && request->run[*run].end <= at)
+		++*run;
+	return *run < request->runs && request->run[*run].begin <= at;
+}
+
 static int export_pieces(void *arg, const struct cl_request *request, struct cl_piece *piece, int *fds, uint32_t *total)
 {
 	struct exporter *mine = arg;
-	int n = 0;
+	uint32_t first = request->record - (uint32_t)(request->offset / PIECE), run = 0;
+	uint64_t from = request->from > request->offset ? request->from : request->offset;
+	int n = 0, most;
 
-	*total = mine->pieces;
-	for (uint32_t i = request->first; i < *total && n < (int)CL_SERVE_BATCH; i++, n++) {
-		uint32_t record = request->record + i;
+	*total = request->first;
+	for (uint64_t at = from; at < mine->pieces * (uint64_t)PIECE; at += PIECE)
+		*total += !has(request, at, &run);
+	run = *total - request->first;
+	most = (int)cl_flight_most(run < CL_SERVE_BATCH ? run : CL_SERVE_BATCH);
+	run = 0;
+	for (uint64_t at = from; at < mine->pieces * (uint64_t)PIECE && at < request->until && n < most &&
+				 n < (int)request->most; at += PIECE) {
+		uint32_t record = first + (uint32_t)(at / PIECE);
 
+		if (has(request, at, &run))
+			continue;
 		cl_flight_begin();
 		fds[n] = make_piece(record);
 		fds[n] = fds[n] < 0 ? -errno : cl_flight_enter(fds[n]);
@@ -80,8 +98,8 @@ static int export_pieces(void *arg, const struct cl_request *request, struct cl_
 			cl_flight_close_all(fds, (unsigned int)n);
 			return fds[n];
 		}
-		piece[n] = (struct cl_piece){ (uint64_t)i * PIECE, PIECE, record,
-					      cl_life_generation(cl_record_life(&own, record)) };
+		piece[n++] = (struct cl_piece){ at, PIECE, record, cl_life_generation(cl_record_life(&own, record)) };
+		mine->made++;
 	}
 	if (mine->amid)
 		mine->amid(mine, request);
@@ -287,7 +305,7 @@ static inline int connect_raw(const struct exporter *its, int flags)
 
 static inline struct cl_request request_of(const struct exporter *its)
 {
-	struct cl_request request = { .file_id = its->file_id };
+	struct cl_request request = { .file_id = its->file_id, .until = UINT64_MAX, .most = CL_SERVE_BATCH };
 
 	cl_serve_head_set(&request.head, sizeof request);
 	return request;
@@ -313,6 +331,19 @@ static inline void set_limit(pid_t pid, rlim_t now)
 	CHECK(!prlimit(pid, RLIMIT_NOFILE, NULL, &limit));
 	limit.rlim_cur = now < limit.rlim_max ? now : limit.rlim_max;
 	CHECK(!prlimit(pid, RLIMIT_NOFILE, &limit, NULL));
+}
+
+/* Leaves as many descriptors free as .kept says, and no more. */
+static inline void use_up(struct exporter *mine)
+{
+	static int opened[400];
+	int n = 0;
+
+	while ((opened[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		n++;
+	CHECK_EQUAL(errno, EMFILE);
+	for (int i = 0; i < mine->kept; i++)
+		close(opened[--n]);
 }
 
 /* Returns true if this process became user @id, which only root can. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Descriptors in flight (descriptors/flight.h), in the service and in its importers: the program's numbers stay its own,
- * and a forked child has none of them.
+ * some are left to it, and a forked child has none of them.
  */
 #include "tests/unit/serve.h"
 
@@ -125,6 +125,62 @@ IN_A_CHILD(what_an_importer_has_put_in_their_places_is_not_closed)
 	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
 	CHECK_EQUAL(cl_ask(&asking), -ECANCELED);
 	CHECK_EQUAL(count_of("/dev/zero"), 11);
+}
+
+/* -------------------------------------------------------- few descriptors left */
+/* The program opens files while a batch is made. */
+static void opens_thirty(struct exporter *mine, const struct cl_request *request)
+{
+	int fds[30], n = 0;
+
+	while (n < 30 && (fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		n++;
+	if (n < mine->result)
+		mine->result = n;
+	while (n)
+		close(fds[--n]);
+}
+IN_A_CHILD(a_batch_leaves_the_program_most_of_its_descriptors)
+{
+	struct exporter *its;
+
+	set_limit(0, 200);
+	its = start_serving(0);
+	its->pieces = 100;
+	its->kept = 41;
+	have(its, use_up);
+	its->result = 30;
+	its->amid = opens_thirty;
+	CHECK_SERVES(its);
+	CHECK_EQUAL(its->result, 30);
+}
+
+IN_A_CHILD(peers_leave_the_program_most_of_its_descriptors)
+{
+	struct exporter *its;
+	unsigned int before, places = 0;
+	int fds[40];
+
+	set_limit(0, 200);
+	its = start_serving(0);
+	its->kept = 40;
+	have(its, use_up);
+	before = descriptors(its->pid);
+	for (int i = 0; i < 40; i++)
+		CHECK((fds[i] = connect_raw(its, 0)) >= 0);
+	CHECK(COMES_TRUE(descriptors(its->pid) > before, SOON));
+	/* an importer waits for a place, and those who are silent lose theirs */
+	for (int i = 0; i < 3; i++) {
+		CHECK_SERVES(its);
+		places = descriptors(its->pid) - before;
+		CHECK(places <= 10);
+	}
+	CHECK(its->served.dropped >= 30);
+	/* the program has room again, and so have its peers */
+	set_limit(its->pid, 400);
+	CHECK_SERVES(its);
+	for (int i = 0; i < 40; i++)
+		close(fds[i]);
 }
 
 /* ----------------------------------------------------------------------- forks */
@@ -267,6 +323,8 @@ int main(void)
 		TEST(the_program_gets_the_numbers_that_it_would_get_without_us),
 		TEST(what_the_program_has_put_in_their_places_is_not_closed),
 		TEST(what_an_importer_has_put_in_their_places_is_not_closed),
+		TEST(a_batch_leaves_the_program_most_of_its_descriptors),
+		TEST(peers_leave_the_program_most_of_its_descriptors),
 		TEST(a_child_of_an_importer_has_none_of_them),
 		TEST(a_child_of_an_exporter_has_none_of_them),
 		TEST(a_child_has_none_at_whatever_moment_it_is_forked),

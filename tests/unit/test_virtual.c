@@ -6,6 +6,7 @@
 #include "tests/unit/limbo.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "shim/descriptors/ask.h"
 #include "shim/descriptors/server.h"
@@ -319,6 +320,8 @@ static struct {
 	unsigned int times[MANY + 2], n;
 	unsigned int unmapped, mapped; /* after the first batch */
 	_Atomic unsigned int made;     /* descriptors */
+	struct cl_serve_run run[2];    /* what the importer has */
+	uint64_t runs;
 	int number;		       /* of each, from the driver */
 	CUmemGenericAllocationHandle memory, wide; /* .wide, if set, is mapped over the end of the last piece */
 } moving;
@@ -368,7 +371,8 @@ static int share_many(int (*take)(void *arg, const struct cl_piece *piece, int f
 	struct cl_stamp stamp;
 	int got;
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = UINT64_MAX, .take = take };
+	struct cl_asking asking = { .region = &region, .until = UINT64_MAX, .take = take, .run = moving.run,
+				    .runs = moving.runs };
 
 	cl_driver.cuMemExportToShareableHandle = make_fd;
 	cl_driver.cuMemRetainAllocationHandle = retain;
@@ -437,6 +441,51 @@ IN_A_CHILD(a_batch_leaves_when_its_time_is_over_with_one_piece_at_least)
 	CHECK_EQUAL(share_many(take_one), MANY);
 }
 
+static int take_others(void *arg, const struct cl_piece *piece, int fd)
+{
+	moving.times[piece->offset / SIZE]++;
+	moving.n++;
+	return 0;
+}
+IN_A_CHILD(what_the_importer_has_gets_no_descriptor)
+{
+	start();
+	moving.run[0] = (struct cl_serve_run){ 2 * (uint64_t)SIZE, 30 * (uint64_t)SIZE };
+	/* one that covers a part of the last piece */
+	moving.run[1] = (struct cl_serve_run){ 40 * (uint64_t)SIZE, MANY * (uint64_t)SIZE + SIZE / 2 };
+	moving.runs = 2;
+	CHECK_EQUAL(share_many(take_others), 12);
+	CHECK_EQUAL(moving.made, 12);
+	for (unsigned int i = 1; i <= MANY; i++)
+		CHECK_EQUAL(moving.times[i], i < 2 || (i >= 30 && i < 40) || i == MANY);
+}
+
+/* The process may open some 44 more. */
+static unsigned int most_at_once;
+static int take_few(void *arg, const struct cl_piece *piece, int fd)
+{
+	unsigned int at_once = moving.made - moving.n++;
+
+	if (at_once > most_at_once)
+		most_at_once = at_once;
+	return 0;
+}
+IN_A_CHILD(a_batch_takes_a_quarter_of_what_the_program_may_open)
+{
+	struct rlimit limit;
+	int highest;
+
+	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+	start();
+	limit.rlim_cur = 300;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+	while ((highest = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0 && highest < 255)
+		;
+	cl_virtual_batch_time = UINT32_MAX;
+	CHECK_EQUAL(share_many(take_few), MANY);
+	CHECK(most_at_once > 1 && most_at_once <= 12);
+}
+
 /* ------------------------------------------------------------------ no memory */
 static _Atomic bool callocs_fail;
 
@@ -493,6 +542,8 @@ int main(void)
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_beginning),
 		cmocka_unit_test(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew),
 		cmocka_unit_test(a_batch_leaves_when_its_time_is_over_with_one_piece_at_least),
+		cmocka_unit_test(what_the_importer_has_gets_no_descriptor),
+		cmocka_unit_test(a_batch_takes_a_quarter_of_what_the_program_may_open),
 		cmocka_unit_test(an_own_open_without_memory_is_no_stale_handle),
 		cmocka_unit_test(without_the_service_there_is_no_handle),
 	};
