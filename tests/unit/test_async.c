@@ -6,6 +6,7 @@
  */
 #include "tests/unit/limbo.h"
 
+#include "shim/descriptors/flight.h"
 #include "shim/exporter/async.h"
 #include "shim/virtual.h"
 #include "shim/pool_handles.h"
@@ -78,7 +79,7 @@ static CUresult set_attribute(CUmemoryPool handle, CUmemPool_attribute attribute
 }
 static CUresult export_pool(void *fd, CUmemoryPool handle, CUmemAllocationHandleType type, unsigned long long flags)
 {
-	int its = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int its = open("/dev/null", O_RDONLY);
 
 	driver_entered();
 	once(&drv.in_export);
@@ -366,9 +367,36 @@ IN_A_CHILD(threads_that_read_and_set_it_see_no_other_while_it_is_raised)
 	}
 }
 
+/* --------------------------------------------------------------- the descriptors */
+/* Returns the number of a file that the program opens now. */
+static int number_of_a_file(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	close(fd);
+	return fd;
+}
+IN_A_CHILD(descriptors_of_a_pool_take_no_number_of_the_programs)
+{
+	int lowest, fd;
+
+	start_with_a_pool();
+	lowest = number_of_a_file();
+	CHECK(cl_async_hand_out(NEW_POOL));
+	CHECK_EQUAL(number_of_a_file(), lowest);
+	fd = cl_async_descriptor((uint64_t)(uintptr_t)NEW_POOL, cl_async_hand_out(NEW_POOL));
+	CHECK(fd > lowest && cl_flight_is_ours(fd));
+	CHECK_EQUAL(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	CHECK_EQUAL(number_of_a_file(), lowest);
+	/* a child that forgets what is in flight has closed it */
+	cl_flights_forget();
+	CHECK(fcntl(fd, F_GETFD) < 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(descriptors_of_a_pool_take_no_number_of_the_programs),
 		cmocka_unit_test(a_driver_of_535_is_asked_for_exportable_pools),
 		cmocka_unit_test(a_pool_with_a_usage_is_shareable_where_the_driver_makes_such),
 		cmocka_unit_test(an_older_driver_keeps_its_pools_and_that_is_said_once),
