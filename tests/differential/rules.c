@@ -33,6 +33,7 @@ static struct rule {
 	{ .name = "large" }, /* a driver crashes on it */
 	{ .name = "end" }, /* likewise */
 	{ .name = "ended" }, /* no player makes this free */
+	{ .name = "full" },  /* no player fills a device to the last byte */
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and afterwards different blocks are open */
 	{ .name = "export" }, /* no player is ever out of memory */

@@ -145,6 +145,13 @@ void do_stream_capture(const struct wire_request *q)
 	TIMED(cu.cuStreamBeginCapture_v2((CUstream)(uintptr_t)q->a[0], (CUstreamCaptureMode)q->a[1]));
 }
 
+void do_stream_mode(const struct wire_request *q)
+{
+	CUstreamCaptureMode mode = (CUstreamCaptureMode)q->a[0];
+
+	TIMED(cu.cuThreadExchangeStreamCaptureMode(&mode));
+}
+
 void do_stream_captured(const struct wire_request *q)
 {
 	CUgraph graph = NULL;

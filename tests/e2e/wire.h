@@ -46,6 +46,7 @@
 	X(stream_query)	 /* stream; result 0 when it is done */                                   \
 	X(stream_free)	 /* address, stream, 1: by the per-thread form */                          \
 	X(stream_capture) /* stream, mode: begins a capture */                                    \
+	X(stream_mode)	 /* mode: of the thread, for captures */                                   \
 	X(stream_captured) /* stream: ends the capture */                                          \
 	X(stream_launched) /* stream: ends the capture, launches its graph and waits for it */     \
 	X(pool_new)	 /* device or node, on the host?, most bytes or 0, 1: it gives back what is freed, 0: it keeps all */ \

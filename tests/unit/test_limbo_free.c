@@ -99,6 +99,128 @@ IN_A_CHILD(a_free_waits_in_the_blocks_context)
 	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+/* ---------------------------------------------------------------- a full device */
+static CUdeviceptr gives_a_byte; /* the driver has one when this block is free; 0: it never has */
+static CUresult alloc_on_a_full_device(CUdeviceptr *p, size_t size)
+{
+	if (!gives_a_byte || !frees_of(gives_a_byte))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return fake_mem_alloc(p, size);
+}
+static unsigned int context_syncs; /* each of which spoils the context's captures */
+static CUresult sync_context(void)
+{
+	driver_entered();
+	CHECK(fake_stack[fake_depth] == CONTEXT_A);
+	context_syncs++;
+	return CUDA_SUCCESS;
+}
+static CUresult blocking_stream_captures(CUstream stream, CUstreamCaptureStatus *status)
+{
+	CHECK(stream == CU_STREAM_LEGACY);
+	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+/* Returns a block that is in use, here, so that it stays in the limbo when it is freed. */
+static CUdeviceptr start_full(void)
+{
+	CUdeviceptr p, own;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuMemAlloc_v2 = alloc_on_a_full_device;
+	cl_driver.cuCtxSynchronize = sync_context;
+	p = fake_alloc(1024, CONTEXT_A);
+	CHECK_EQUAL(open_own(&own, export_block(p)), CUDA_SUCCESS);
+	return p;
+}
+
+/* Where a stream may capture, such a free must not synchronise the context: that spoils the capture. */
+IN_A_CHILD(on_a_full_device_a_free_waits_by_memory_of_the_limbo)
+{
+	CUdeviceptr used = start_full(), waits = exported_block();
+
+	cl_driver.cuMemAlloc_v2 = fake_mem_alloc;
+	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
+	CHECK_EQUAL(state_of(waits), CL_BLOCK_GRACE);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 1);
+	cl_driver.cuMemAlloc_v2 = alloc_on_a_full_device;
+	gives_a_byte = waits;
+	fake_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CHECK_EQUAL(cl_memory_free(used), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(waits), 1);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
+	CHECK_EQUAL(context_syncs, 0);
+	CHECK_EQUAL(cl_memory_close(used), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(used), 1);
+	/* no free after that lacks its grace */
+	cl_driver.cuMemAlloc_v2 = fake_mem_alloc;
+	waits = exported_block();
+	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
+	CHECK_EQUAL(state_of(waits), CL_BLOCK_GRACE);
+}
+
+/* Its handle may be under way, but its memory is needed. */
+IN_A_CHILD(on_a_full_device_the_driver_frees_what_nobody_holds)
+{
+	CUdeviceptr p;
+
+	start_full();
+	p = exported_block();
+	fake_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	fake.free_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
+	fake.free_result = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK(!is_known(p));
+	CHECK_EQUAL(context_syncs, 0);
+}
+
+static void check_that_it_stays(CUdeviceptr p)
+{
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(context_syncs, 0);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 0);
+	CHECK_EQUAL(logged("freed on a device without a free byte"), 1);
+}
+
+IN_A_CHILD(a_thread_in_relaxed_mode_spoils_no_capture_on_a_full_device)
+{
+	CUdeviceptr p = start_full();
+
+	fake_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	check_that_it_stays(p);
+	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+IN_A_CHILD(a_capture_that_the_driver_tells_of_is_not_spoilt_on_a_full_device)
+{
+	CUdeviceptr p = start_full();
+
+	cl_driver.cuStreamIsCapturing = blocking_stream_captures;
+	check_that_it_stays(p);
+}
+
+/* And no handle that is under way becomes stale. */
+IN_A_CHILD(where_nothing_captures_a_free_on_a_full_device_waits_for_the_whole_context)
+{
+	CUdeviceptr p = start_full(), q = exported_block();
+
+	CHECK_EQUAL(cl_memory_free(q), CUDA_SUCCESS);
+	CHECK_EQUAL(context_syncs, 1);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(context_syncs, 2);
+	CHECK_EQUAL(state_of(q), CL_BLOCK_GRACE);
+	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
 /* A pointer into a block of the limbo, which is released while it is exported. */
 static CUresult get_handle_of_what_goes(CUipcMemHandle *handle, CUdeviceptr p)
 {
@@ -249,6 +371,11 @@ int main(void)
 		cmocka_unit_test(a_free_that_fails_keeps_the_block),
 		cmocka_unit_test(a_free_that_the_driver_refuses_leaves_its_handles_good),
 		cmocka_unit_test(a_free_waits_in_the_blocks_context),
+		cmocka_unit_test(on_a_full_device_a_free_waits_by_memory_of_the_limbo),
+		cmocka_unit_test(on_a_full_device_the_driver_frees_what_nobody_holds),
+		cmocka_unit_test(a_thread_in_relaxed_mode_spoils_no_capture_on_a_full_device),
+		cmocka_unit_test(a_capture_that_the_driver_tells_of_is_not_spoilt_on_a_full_device),
+		cmocka_unit_test(where_nothing_captures_a_free_on_a_full_device_waits_for_the_whole_context),
 		cmocka_unit_test(a_pointer_into_what_has_just_gone_gives_no_handle),
 		cmocka_unit_test(an_address_on_its_way_back_is_waited_for),
 		cmocka_unit_test(a_context_does_not_end_while_a_block_of_it_is_freed),
