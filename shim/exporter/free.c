@@ -249,20 +249,18 @@ static bool has_no_grace(struct cl_exporter *ex, struct taken *taken)
 }
 
 /*
- * As wait_as_a_free(), on a device that has not even a byte left: takes one from our own limbo.  cuCtxSynchronize() is
- * the last resort: while a stream captures it fails and spoils the capture, in relaxed mode, too, and a free does neither
- * (measured, doc/measurements.md).  Where a stream may capture the block is pinned instead, since the kernels that use it
- * cannot be waited for.
+ * As wait_as_a_free(), on a device that has not even a byte left.  cuCtxSynchronize() waits for the same, but while a
+ * stream captures it fails and spoils the capture, in relaxed mode, too, and a free does neither (measured,
+ * doc/measurements.md).  So where a stream may capture, blocks that nobody holds lose their graces for the byte.  If
+ * that does not help, the block is pinned, since the kernels that use it cannot be waited for.
  */
 static __attribute__((noinline, cold)) CUresult wait_on_a_full_device(struct cl_exporter *ex, struct taken *taken,
 									enum free_as *as)
 {
 	CUresult result;
 
-	cl_limbo_collect(ex, false);
-	result = call_in(taken->ctx, free_a_byte);
-	if (result != CUDA_ERROR_OUT_OF_MEMORY)
-		return result;
+	if (!may_capture(taken->ctx))
+		return call_in(taken->ctx, cl_driver.cuCtxSynchronize);
 	if (has_no_grace(ex, taken)) {
 		*as = FREE_NOW;
 		return CUDA_SUCCESS;
@@ -271,8 +269,6 @@ static __attribute__((noinline, cold)) CUresult wait_on_a_full_device(struct cl_
 	result = call_in(taken->ctx, free_a_byte);
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
-	if (!may_capture(taken->ctx))
-		return call_in(taken->ctx, cl_driver.cuCtxSynchronize);
 	pin(ex, taken->block);
 	cl_log_once(CL_LOG_WARN,
 		    "a shared block was freed on a device without a free byte, while a stream may capture: culimbo cannot "

@@ -176,9 +176,9 @@ static void free_on_a_full_device(bool bare, bool another, int answer[3])
 	ASK(p, hog, 0);
 	while (!try_alloc(p, MIB / 2, &byte) || !try_alloc(p, 1, &byte))
 		;
+	ASK(p, stream_mode, CAPTURE_RELAXED);
 	if (another)
 		free_block(p, other);
-	ASK(p, stream_mode, CAPTURE_RELAXED);
 	ASK(p, stream_capture, stream, CAPTURE_RELAXED);
 	answer[0] = try_free(p, block);
 	answer[1] = ASK(p, stream_captured, stream)->result;

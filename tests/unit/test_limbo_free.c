@@ -134,7 +134,7 @@ static CUdeviceptr start_full(void)
 	return p;
 }
 
-/* While a stream captures, such a free must not synchronise the context: that spoils the capture. */
+/* Where a stream may capture, such a free must not synchronise the context: that spoils the capture. */
 IN_A_CHILD(on_a_full_device_a_free_waits_by_memory_of_the_limbo)
 {
 	CUdeviceptr used = start_full(), waits = exported_block();
@@ -145,6 +145,7 @@ IN_A_CHILD(on_a_full_device_a_free_waits_by_memory_of_the_limbo)
 	CHECK_EQUAL(atomic_load(&fake.syncs), 1);
 	cl_driver.cuMemAlloc_v2 = alloc_on_a_full_device;
 	gives_a_byte = waits;
+	fake_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CHECK_EQUAL(cl_memory_free(used), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(waits), 1);
 	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
@@ -166,6 +167,7 @@ IN_A_CHILD(on_a_full_device_the_driver_frees_what_nobody_holds)
 
 	start_full();
 	p = exported_block();
+	fake_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	fake.free_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
@@ -203,12 +205,16 @@ IN_A_CHILD(a_capture_that_the_driver_tells_of_is_not_spoilt_on_a_full_device)
 	check_that_it_stays(p);
 }
 
-IN_A_CHILD(on_a_full_device_a_free_waits_for_the_whole_context)
+/* And no handle that is under way becomes stale. */
+IN_A_CHILD(where_nothing_captures_a_free_on_a_full_device_waits_for_the_whole_context)
 {
-	CUdeviceptr p = start_full();
+	CUdeviceptr p = start_full(), q = exported_block();
 
-	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(q), CUDA_SUCCESS);
 	CHECK_EQUAL(context_syncs, 1);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(context_syncs, 2);
+	CHECK_EQUAL(state_of(q), CL_BLOCK_GRACE);
 	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
 	cl_limbo_collect(&cl_exporter, true);
@@ -369,7 +375,7 @@ int main(void)
 		cmocka_unit_test(on_a_full_device_the_driver_frees_what_nobody_holds),
 		cmocka_unit_test(a_thread_in_relaxed_mode_spoils_no_capture_on_a_full_device),
 		cmocka_unit_test(a_capture_that_the_driver_tells_of_is_not_spoilt_on_a_full_device),
-		cmocka_unit_test(on_a_full_device_a_free_waits_for_the_whole_context),
+		cmocka_unit_test(where_nothing_captures_a_free_on_a_full_device_waits_for_the_whole_context),
 		cmocka_unit_test(a_pointer_into_what_has_just_gone_gives_no_handle),
 		cmocka_unit_test(an_address_on_its_way_back_is_waited_for),
 		cmocka_unit_test(a_context_does_not_end_while_a_block_of_it_is_freed),
