@@ -116,6 +116,15 @@ static void make(unsigned int slot)
 	memcpy(&has[op.player].fd[slot], a.handle + 8, 8);
 }
 
+/* Has pool @number of the current player a block that it has not freed? */
+static bool has_block(int number)
+{
+	for (int l = 0; l < pool_lives; l++)
+		if (pool_life[l].player == op.player && pool_life[l].pool == number && pool_life[l].state == ALIVE)
+			return true;
+	return false;
+}
+
 static void play_pool(void)
 {
 	unsigned int slot = op.a % POOLS;
@@ -127,6 +136,9 @@ static void play_pool(void)
 		make(slot);
 		return;
 	}
+	/* freed after its pool's destroy, a block has the GPU's driver use memory that it has freed (measured) */
+	if (settings->gpu && has_block(*pool))
+		o.call = DO_POOL_TRIM;
 	a = tell(op.player, &o);
 	with("pool %u", slot);
 	print(o.call == DO_POOL_TRIM ? "cuMemPoolTrimTo" : "cuMemPoolDestroy", &a, NULL);

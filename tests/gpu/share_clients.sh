@@ -294,9 +294,10 @@ for line in "${clients[@]}"; do
 	torch-*) command=("${segments[@]}" "${command[@]}") ;;
 	ucx | nixl)
 		# which lane a message takes must not depend on a network that the machine has; the memory may
-		# be older than UCX, which then knows nothing of it (ucxx sets UCX_MEMTYPE_CACHE by itself)
+		# be older than UCX, which then knows nothing of it (ucxx sets UCX_MEMTYPE_CACHE by itself); and where a
+		# machine has no NVLink, as one with one GPU, UCX does not read by cuda_ipc unless it is told to
 		command=(env "UCX_TLS=cuda_ipc,cuda_copy,tcp,sm,self" UCX_NET_DEVICES=lo UCX_MEMTYPE_CACHE=n
-			UCX_WARN_UNUSED_ENV_VARS=n UCX_CUDA_COPY_MAX_REG_RATIO=1.0 NIXL_LOG_LEVEL=ERROR
+			UCX_WARN_UNUSED_ENV_VARS=n UCX_CUDA_COPY_MAX_REG_RATIO=1.0 UCX_CUDA_IPC_ENABLE_GET_ZCOPY=y NIXL_LOG_LEVEL=ERROR
 			python3 "$here/share/transports.py" "$name")
 		;;
 	tms-preload)
