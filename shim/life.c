@@ -72,14 +72,21 @@ enum { FORK_LOCKS = sizeof fork_locks / sizeof fork_locks[0] };
 static __thread bool fork_locked[FORK_LOCKS] __attribute__((tls_model("initial-exec")));
 static __thread bool flights_wait __attribute__((tls_model("initial-exec")));
 
+/* How many forks this thread is in: a signal handler may fork while a fork waits.  The outermost has the locks. */
+static __thread unsigned int fork_depth __attribute__((tls_model("initial-exec")));
+
 static void before_fork(void)
 {
+	if (fork_depth++)
+		return;
 	for (int i = 0; i < FORK_LOCKS; i++)
 		fork_locked[i] = lock_within(fork_locks[i], CL_END_WAIT);
 	flights_wait = cl_flight_fork(CL_END_WAIT);
 }
 static void after_fork_in_parent(void)
 {
+	if (--fork_depth)
+		return;
 	if (flights_wait)
 		cl_flight_fork_over();
 	for (int i = FORK_LOCKS - 1; i >= 0; i--)
@@ -115,6 +122,7 @@ static void after_fork_in_child(void)
 	cl_callbacks_forget();
 	cl_trace_forget();
 	atomic_flag_clear(&end_begun);
+	fork_depth = 0;
 	for (int i = 0; i < FORK_LOCKS; i++)
 		cl_lock_reset(fork_locks[i]);
 }

@@ -30,7 +30,8 @@ static bool get_cpus(pid_t task, struct cpus *cpus)
 }
 
 /*
- * The processors of the main thread are those that taskset, numactl or a job's launcher has given the process.
+ * The processors of the main thread and of the creator: either may have bound itself to one, which is busy with its
+ * own work.  Those of the main thread are mostly those that taskset, numactl or a job's launcher has given the process.
  * What they were when the process began would be better if the main thread has bound itself, but would cost
  * each process a system call, also one that shares nothing.  No processor that a cpuset forbids is among
  * them: the kernel takes those out of the mask of each thread, whenever it is set or the cpuset changes.
@@ -41,7 +42,11 @@ static void set_cpus(pthread_attr_t *attr)
 {
 	struct cpus wanted, own;
 
-	if (get_cpus(getpid(), &wanted) && get_cpus(0, &own) && memcmp(&wanted, &own, sizeof own))
+	if (!get_cpus(getpid(), &wanted) || !get_cpus(0, &own))
+		return;
+	for (unsigned int i = 0; i < CPU_WORDS; i++)
+		wanted.word[i] |= own.word[i];
+	if (memcmp(&wanted, &own, sizeof own))
 		pthread_attr_setaffinity_np(attr, sizeof wanted, (cpu_set_t *)&wanted);
 }
 

@@ -13,7 +13,7 @@
 
 /*
  * Starts a thread, in which all signals are blocked, with a stack of 1 MiB.  Its class is SCHED_OTHER, and its
- * processors are those of the process's main thread, unless the system forbids that.  Returns 0, or the errno
+ * processors are those of the process's main thread and of the caller, unless the system forbids that.  Returns 0, or the errno
  * value of pthread_create().
  */
 int cl_thread_start(pthread_t *thread, void *(*main)(void *), void *arg);

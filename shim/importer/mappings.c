@@ -86,6 +86,8 @@ bool cl_hold_is_refusal(int err)
 	return err == -ESTALE || err == -EBADMSG;
 }
 
+enum { SOON_DECIDED = 64 }; /* looks at a record whose exporter is about to give its block back */
+
 /*
  * We were taken for dead and have a new slot, or none.  Takes holds again of what is open here or
  * just being opened, unless its exporter has given it back to the driver meanwhile.
@@ -104,9 +106,14 @@ static void hold_again_locked(struct cl_peer *peer)
 		if (hold->peer != peer || hold->pinned || !(hold->opens || hold->pending))
 			continue;
 		cl_record_handle(&peer->region, cl_hold_record(hold), handle);
-		if (peer->slot >= 0)
+		/* its exporter may just try to give it back, since our bit is gone: it decides soon */
+		for (int i = 0; peer->slot >= 0 && i < SOON_DECIDED; i++) {
 			err = cl_record_hold(&peer->region, (unsigned int)peer->slot, stamp.record,
 					     hold->generation, handle);
+			if (err != -EAGAIN)
+				break;
+			sched_yield();
+		}
 		if (!err)
 			continue;
 		hold->pinned = true; /* no bit of ours to clear */

@@ -401,8 +401,10 @@ CUresult cl_mirrors_add_device(CUdevice of, CUdevice device)
 		cl_rank_none();
 		result = cl_mirror_give_access(mirror, UINT64_C(1) << device, 0);
 		cl_lock(&cl_imports_lock);
-		if (!result)
+		if (!result) {
 			mirror->devices |= UINT64_C(1) << device;
+			mirror->lacks &= ~(UINT64_C(1) << device);
+		}
 		first = first ? first : result;
 		from = mirror->base + 1;
 	}

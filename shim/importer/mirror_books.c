@@ -124,6 +124,9 @@ void cl_mirror_list_locked(struct cl_mirror *mirror)
 {
 	uint64_t n = count_below_locked(mirror->base);
 
+	/* a child that was forked by a signal handler amid an open has forgotten all mirrors */
+	if (listed == by_address_room)
+		return;
 	memmove(by_address + n + 1, by_address + n, (listed - n) * sizeof *by_address);
 	by_address[n] = mirror;
 	listed++;
@@ -133,6 +136,8 @@ void cl_mirror_unlist_locked(const struct cl_mirror *mirror)
 {
 	uint64_t n = count_below_locked(mirror->base) - 1;
 
+	if (!listed)
+		return;
 	listed--;
 	memmove(by_address + n, by_address + n + 1, (listed - n) * sizeof *by_address);
 }

@@ -45,6 +45,7 @@ struct cl_mirror {
 	struct cl_mirrored *piece; /* in order of their offsets */
 	uint64_t pieces, piece_room;
 	bool refused;	  /* the driver has refused to unmap something */
+	uint64_t lacks;	  /* of .devices, those that the driver has refused access to some piece: as an opener's it is asked for again */
 	uint64_t devices; /* that have access; written under the lock, too */
 };
 

@@ -52,22 +52,25 @@ static CUresult set_access(CUdeviceptr begin, uint64_t size, uint64_t devices)
 }
 
 /*
- * Gives @must and @others access to the run that begins at @begin.  Returns the driver's answer for @must: one of
- * the others may be out of reach of the memory's device, though it reaches the opener's.
+ * Gives @must and @others access to @run of @mirror.  Returns the driver's answer for @must: one of the others may be
+ * out of reach of the memory's device, though it reaches the opener's.  Such a one is noted in .lacks.
  */
-static CUresult give_access(CUdeviceptr begin, uint64_t size, uint64_t must, uint64_t others)
+static CUresult give_access(struct cl_mirror *mirror, struct cl_mirror_run run, uint64_t must, uint64_t others)
 {
+	CUdeviceptr begin = mirror->base + run.begin;
+	uint64_t size = run.end - run.begin;
 	CUresult result = set_access(begin, size, must | others);
 
-	if (result == CUDA_SUCCESS || !(others & ~must))
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY || !(others & ~must))
 		return result;
 	result = set_access(begin, size, must);
 	for (int device = 0; result == CUDA_SUCCESS && device < CL_MIRROR_DEVICES; device++)
-		set_access(begin, size, others & ~must & UINT64_C(1) << device);
+		if (set_access(begin, size, others & ~must & UINT64_C(1) << device))
+			mirror->lacks |= UINT64_C(1) << device;
 	return result;
 }
 
-CUresult cl_mirror_give_access(const struct cl_mirror *mirror, uint64_t must, uint64_t others)
+CUresult cl_mirror_give_access(struct cl_mirror *mirror, uint64_t must, uint64_t others)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct cl_mirror_run run = { 0, 0 };
@@ -76,12 +79,12 @@ CUresult cl_mirror_give_access(const struct cl_mirror *mirror, uint64_t must, ui
 		const struct cl_mirrored *piece = &mirror->piece[i];
 
 		if (piece->offset != run.end) {
-			result = give_access(mirror->base + run.begin, run.end - run.begin, must, others);
+			result = give_access(mirror, run, must, others);
 			run.begin = piece->offset;
 		}
 		run.end = piece->offset + piece->size;
 	}
-	return result ? result : give_access(mirror->base + run.begin, run.end - run.begin, must, others);
+	return result ? result : give_access(mirror, run, must, others);
 }
 
 CUresult cl_mirror_sweep(struct cl_mirror *mirror)
@@ -164,15 +167,19 @@ CUresult cl_mirror_map(struct cl_mirror *mirror, struct cl_mirror_piece *piece, 
 			continue;
 		result = mapped ? CUDA_SUCCESS : map(mirror->base, &piece[i]);
 		if (!result && piece[i].offset != run.end) {
-			result = give_access(mirror->base + run.begin, run.end - run.begin, must,
-					     mirror->devices | others);
+			result = give_access(mirror, run, must, mirror->devices | others);
 			run.begin = piece[i].offset;
 		}
 		if (result)
 			return result;
 		run.end = cl_mirror_piece_end(&piece[i]);
 	}
-	result = give_access(mirror->base + run.begin, run.end - run.begin, must, mirror->devices | others);
+	result = give_access(mirror, run, must, mirror->devices | others);
+	if (result)
+		return result;
 	/* pieces that an earlier open mapped */
-	return result ? result : cl_mirror_give_access(mirror, must & ~mirror->devices, others & ~mirror->devices);
+	result = cl_mirror_give_access(mirror, must & (~mirror->devices | mirror->lacks), others & ~mirror->devices);
+	if (!result)
+		mirror->lacks &= ~must;
+	return result;
 }

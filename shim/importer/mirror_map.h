@@ -23,7 +23,7 @@ bool cl_mirror_driver_can(void);
 CUresult cl_mirror_map(struct cl_mirror *mirror, struct cl_mirror_piece *piece, uint64_t pieces, uint64_t must,
 		       uint64_t others);
 /* Gives @must and @others access, in the same way, to all that @mirror has. */
-CUresult cl_mirror_give_access(const struct cl_mirror *mirror, uint64_t must, uint64_t others);
+CUresult cl_mirror_give_access(struct cl_mirror *mirror, uint64_t must, uint64_t others);
 /*
  * Unmaps what no import has.  If nothing is left, frees the reservation, and @mirror.  Returns the first
  * error.

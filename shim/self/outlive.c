@@ -24,6 +24,9 @@ static struct {
 	ino_t ino;
 } lock;
 
+/* The process that has called cuInit(): its parent's contexts are none of its own.  And one that got no lock. */
+static _Atomic pid_t initialized, refused;
+
 /* The byte of the process @who.  Two processes share one with a chance of 1 to 2^62: then one counts as outlived. */
 static off_t byte_of(const struct cl_identity *who)
 {
@@ -66,11 +69,11 @@ static void take(void)
 	for (int i = 0; i < 2; i++) {
 		fd = cl_self_open_dir(true);
 		if (fd < 0)
-			return;
+			break;
 		fd = cl_fd_move_high(fd, &cl_self_known.room);
 		if (ask(fd, F_OFD_SETLK, &about) || fstat(fd, &st)) {
 			close(fd);
-			return;
+			break;
 		}
 		if (st.st_nlink) {
 			/* the former one, of a removed directory or of a parent without fork handlers, is left to its copies */
@@ -82,6 +85,8 @@ static void take(void)
 		}
 		close(fd);
 	}
+	/* not again at each fork */
+	atomic_store_explicit(&refused, getpid(), memory_order_relaxed);
 }
 
 /* Runs in any thread that forks, in a signal handler, too: system calls only, and no lock of ours. */
@@ -89,7 +94,8 @@ static void before_fork(void)
 {
 	CL_UNCANCELLED;
 
-	if (!cl_options.disable.number && !is_kept())
+	if (!cl_options.disable.number && atomic_load_explicit(&initialized, memory_order_relaxed) == getpid() &&
+	    atomic_load_explicit(&refused, memory_order_relaxed) != getpid() && !is_kept())
 		take();
 }
 
@@ -97,6 +103,7 @@ void cl_outlive_watch_forks(void)
 {
 	static atomic_flag done = ATOMIC_FLAG_INIT;
 
+	atomic_store_explicit(&initialized, getpid(), memory_order_relaxed);
 	if (!atomic_flag_test_and_set_explicit(&done, memory_order_relaxed))
 		pthread_atfork(before_fork, NULL, NULL);
 }
@@ -121,6 +128,9 @@ bool cl_outlive_is_outlived(const struct cl_identity *who)
 
 	if (!who->pid)
 		return false;
+	/* our own lock does not count: @who may be this process as it was before it called exec */
+	if (is_kept())
+		return !ask(lock.fd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
 	fd = cl_self_open_dir(false);
 	if (fd < 0)
 		return false;

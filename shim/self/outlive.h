@@ -23,7 +23,7 @@
 
 #include "shim/shm/layout.h"
 
-/* Has each later fork of this process take the lock.  Called at cuInit(); only the first call counts. */
+/* Has each later fork of this process take the lock.  Called at each cuInit(). */
 void cl_outlive_watch_forks(void);
 
 /*

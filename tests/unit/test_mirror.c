@@ -368,6 +368,15 @@ IN_A_CHILD(a_peer_that_cannot_reach_it_is_no_matter)
 	p = opened_for(1 << 0 | 1 << 2 | 1 << 3, 1, "A.C");
 	CHECK_EQUAL(devices_at(p), 1 << 0 | 1 << 3);
 	CHECK_EQUAL(devices_at(p + 2 * PAGE), 1 << 0 | 1 << 3);
+	/* the same handle in a context of that device: what is mapped already is asked for again */
+	describe(&o, 1, "A.C", 0);
+	o.want.device = 2;
+	CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_ERROR_INVALID_DEVICE);
+	vm.no_access = 1 << 4;
+	CHECK_EQUAL(opened_for(1 << 2, 1, "A.C"), p);
+	CHECK_EQUAL(devices_at(p), 1 << 0 | 1 << 2 | 1 << 3);
+	CHECK_EQUAL(devices_at(p + 2 * PAGE), 1 << 0 | 1 << 2 | 1 << 3);
+	CHECK_EQUAL(closed(p), CUDA_SUCCESS);
 	describe(&o, 2, "A", 0);
 	o.want.device = 4;
 	o.want.devices = 1;

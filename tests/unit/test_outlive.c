@@ -205,13 +205,78 @@ IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
 	(void)told;
 }
 
+/* Asks in another process: a lock of its own open file does not count. */
+static bool another_sees(const struct cl_identity *who)
+{
+	int line;
+	pid_t other = fork_with_line(&line);
+	bool seen;
+
+	if (!other) {
+		seen = cl_outlive_is_outlived(who);
+		CHECK_EQUAL(write(line, &seen, sizeof seen), sizeof seen);
+		_exit(0);
+	}
+	CHECK_EQUAL(read(line, &seen, sizeof seen), sizeof seen);
+	CHECK_EQUAL(waitpid(other, NULL, 0), other);
+	close(line);
+	return seen;
+}
+
+/* It has the pid of the program that it was before an exec, whose contexts are gone. */
+IN_A_CHILD(a_process_does_not_outlive_itself)
+{
+	struct cl_identity self;
+
+	cl_options.dir.text = folder;
+	cl_outlive_watch_forks();
+	fork_and_wait();
+	cl_identity_self(&self);
+	CHECK(cl_outlive_took());
+	CHECK(!cl_outlive_is_outlived(&self));
+	CHECK(another_sees(&self));
+}
+
+/* It has none of its parent's contexts, and can have none of its own. */
+IN_A_CHILD(a_child_that_forks_takes_no_lock_of_its_own)
+{
+	unsigned int before;
+	pid_t child;
+	int status;
+
+	cl_options.dir.text = folder;
+	cl_outlive_watch_forks();
+	fork_and_wait();
+	child = fork();
+	if (!child) {
+		before = descriptors();
+		fork_and_wait();
+		CHECK(!cl_outlive_took());
+		CHECK_EQUAL(descriptors(), before);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Nothing can be locked there: that is found out once, and not at each fork. */
+IN_A_CHILD(without_a_directory_it_is_not_tried_again)
+{
+	char path[80];
+
+	snprintf(path, sizeof path, "%s/no/way", folder);
+	cl_options.dir.text = path;
+	cl_outlive_watch_forks();
+	fork_and_wait();
+	CHECK(!cl_outlive_took());
+	cl_options.dir.text = folder;
+	fork_and_wait();
+	CHECK(!cl_outlive_took());
+}
+
 IN_A_CHILD(a_directory_that_was_removed_and_made_again_is_locked_again)
 {
 	struct cl_identity self;
-	pid_t other;
 	char path[80];
-	int line;
-	bool seen;
 
 	snprintf(path, sizeof path, "%s/deeper", folder);
 	cl_options.dir.text = path;
@@ -223,20 +288,11 @@ IN_A_CHILD(a_directory_that_was_removed_and_made_again_is_locked_again)
 	CHECK(!mkdir(path, 0700));
 	cl_outlive_keep();
 	cl_identity_self(&self);
-	other = fork_with_line(&line);
-	if (!other) {
-		/* a lock of its own open file would not count */
-		seen = cl_outlive_is_outlived(&self);
-		CHECK_EQUAL(write(line, &seen, sizeof seen), sizeof seen);
-		_exit(0);
-	}
-	CHECK_EQUAL(read(line, &seen, sizeof seen), sizeof seen);
-	CHECK(seen);
-	CHECK_EQUAL(waitpid(other, NULL, 0), other);
+	CHECK(another_sees(&self));
 	/* and at a fork as well */
 	CHECK(!rmdir(path));
 	fork_and_wait();
-	CHECK(cl_outlive_is_outlived(&self));
+	CHECK(another_sees(&self));
 	CHECK(!rmdir(path));
 }
 
@@ -263,6 +319,9 @@ int main(void)
 		cmocka_unit_test(a_process_that_never_calls_fork_has_no_lock_and_makes_no_directory),
 		cmocka_unit_test(with_culimbo_disabled_nothing_is_locked),
 		cmocka_unit_test(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough),
+		cmocka_unit_test(a_process_does_not_outlive_itself),
+		cmocka_unit_test(a_child_that_forks_takes_no_lock_of_its_own),
+		cmocka_unit_test(without_a_directory_it_is_not_tried_again),
 		cmocka_unit_test(a_directory_that_was_removed_and_made_again_is_locked_again),
 	};
 

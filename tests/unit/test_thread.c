@@ -184,16 +184,19 @@ IN_A_CHILD(its_creator_is_bound_to_a_processor_and_it_is_not)
 	CHECK(CPU_EQUAL(&seen.cpus, &all));
 }
 
-/* As by taskset. */
-IN_A_CHILD(the_process_is_bound_to_a_processor_and_so_is_it)
+/* As by taskset; and a main thread that has bound itself to a processor that it keeps busy. */
+IN_A_CHILD(it_has_the_processors_of_the_main_thread_and_of_its_creator)
 {
 	cpu_set_t all = all_cpus(), one = one_of(&all);
 	struct seen seen;
 
 	CHECK(!sched_setaffinity(0, sizeof one, &one));
-	some = all; /* of the creator */
+	some = one; /* of the creator */
 	seen = created_by(bind_itself);
 	CHECK(CPU_EQUAL(&seen.cpus, &one));
+	some = all;
+	seen = created_by(bind_itself);
+	CHECK(CPU_EQUAL(&seen.cpus, &all));
 }
 
 /* ------------------------------------------------------------------------ stack */
@@ -254,7 +257,7 @@ int main(void)
 		cmocka_unit_test(it_is_not_less_nice_than_others_though_its_creator_is),
 		cmocka_unit_test(it_is_not_nice_though_its_creator_is),
 		cmocka_unit_test(its_creator_is_bound_to_a_processor_and_it_is_not),
-		cmocka_unit_test(the_process_is_bound_to_a_processor_and_so_is_it),
+		cmocka_unit_test(it_has_the_processors_of_the_main_thread_and_of_its_creator),
 		cmocka_unit_test(its_stack_is_small_and_has_room_beside_thread_local_variables),
 		cmocka_unit_test(where_attributes_are_refused_it_comes_without),
 	};
