@@ -6,6 +6,8 @@
 #include "tests/unit/serve.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
 
 #include "shim/life.h"
 
@@ -215,6 +217,51 @@ IN_A_CHILD(peers_leave_the_program_most_of_its_descriptors)
 		close(fds[i]);
 }
 
+/* How many descriptors the kernel's table of this process has room for. */
+static unsigned int room_of_the_table(void)
+{
+	char text[2048];
+	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	ssize_t n = read(fd, text, sizeof text - 1);
+
+	close(fd);
+	CHECK(n > 0);
+	text[n] = 0;
+	return (unsigned int)strtoul(strstr(text, "FDSize:") + 7, NULL, 10);
+}
+/* To enlarge the table the kernel waits for all processors. */
+static int takes_a_batch_in_a_small_table(void)
+{
+	int fds[CL_SERVE_BATCH];
+	unsigned int room;
+
+	CHECK_EQUAL(fcntl(0, F_DUPFD_CLOEXEC, 100), 100);
+	room = room_of_the_table();
+	cl_flight_begin();
+	for (unsigned int i = 0; i < CL_SERVE_BATCH; i++) {
+		fds[i] = cl_flight_enter(open("/dev/null", O_RDONLY | O_CLOEXEC));
+		CHECK(fds[i] >= 0);
+	}
+	cl_flight_end();
+	CHECK_EQUAL(room_of_the_table(), room);
+	return room == 128 ? 0 : CHILD_SKIPS;
+}
+IN_A_CHILD(a_batch_stays_within_the_table)
+{
+	pid_t child;
+	int status;
+
+	/* the kernel gives a child a table that is no larger than it needs */
+	CHECK(!syscall(SYS_close_range, 64, ~0u, 0));
+	child = fork();
+	if (!child)
+		_exit(takes_a_batch_in_a_small_table());
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	if (WEXITSTATUS(status) == CHILD_SKIPS)
+		CHILD_SKIP("this kernel has no table of 128 descriptors");
+	CHECK_EQUAL(WEXITSTATUS(status), 0);
+}
+
 /* ----------------------------------------------------------------------- forks */
 /* Forks as a program does.  Returns the number of pieces and sockets that the child has. */
 static int fork_and_count(void)
@@ -326,6 +373,58 @@ IN_A_CHILD(a_fork_does_not_wait_for_ever)
 	cl_flight_end();
 }
 
+/* Waits until the process @pid waits, having set @ready, and sends it a signal. */
+static void signal_when_it_waits(pid_t pid, const atomic_bool *ready)
+{
+	char path[64], text[512];
+
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	for (uint64_t until = test_now() + SOON * MS; test_now() < until; sched_yield()) {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t n = read(fd, text, sizeof text - 1);
+
+		close(fd);
+		text[n < 0 ? 0 : n] = 0;
+		if (*ready && strstr(text, ") S "))
+			_exit(kill(pid, SIGUSR1) != 0);
+	}
+	_exit(1);
+}
+static volatile sig_atomic_t nested;
+static void forks_too(int number)
+{
+	nested += fork_and_count() == 0;
+}
+/* A signal handler that forks while a fork waits. */
+IN_A_CHILD(a_fork_within_a_fork_leaves_no_lock)
+{
+	atomic_bool *ready = mmap(NULL, sizeof *ready, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t other, parent = getpid();
+	uint64_t began;
+	int status;
+
+	CHECK(ready != MAP_FAILED);
+	cl_self_prepare();
+	signal(SIGUSR1, forks_too);
+	other = fork();
+	if (!other)
+		signal_when_it_waits(parent, ready);
+	cl_flight_begin();
+	*ready = true;
+	CHECK_EQUAL(fork_and_count(), 0);
+	cl_flight_end();
+	CHECK(waitpid(other, &status, 0) == other && status == 0);
+	CHECK_EQUAL(nested, 1);
+	CHECK(cl_lock_until(&cl_imports_lock, &(struct timespec){ 0 }));
+	CHECK(cl_lock_until(&cl_exports_lock, &(struct timespec){ 0 }));
+	cl_unlock(&cl_exports_lock);
+	cl_unlock(&cl_imports_lock);
+	/* and the third lock: a fork that must wait for it takes this long */
+	began = test_now();
+	CHECK_EQUAL(fork_and_count(), 0);
+	CHECK(test_now() - began < CL_END_WAIT);
+}
+
 IN_A_CHILD(without_room_in_the_list_a_descriptor_is_closed)
 {
 	static int fds[CL_FLIGHTS];
@@ -358,10 +457,12 @@ int main(void)
 		TEST(no_message_of_the_programs_is_taken_for_an_answer),
 		TEST(a_batch_leaves_the_program_most_of_its_descriptors),
 		TEST(peers_leave_the_program_most_of_its_descriptors),
+		TEST(a_batch_stays_within_the_table),
 		TEST(a_child_of_an_importer_has_none_of_them),
 		TEST(a_child_of_an_exporter_has_none_of_them),
 		TEST(a_child_has_none_at_whatever_moment_it_is_forked),
 		TEST(a_fork_does_not_wait_for_ever),
+		TEST(a_fork_within_a_fork_leaves_no_lock),
 		TEST(without_room_in_the_list_a_descriptor_is_closed),
 	};
 
