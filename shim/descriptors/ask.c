@@ -21,7 +21,6 @@ struct asked {
 	uint64_t from; /* where the last piece ends */
 	uint64_t until; /* of the last request */
 	uint64_t runs;	/* of the caller's ranges so many end before .from */
-	bool requested; /* the answer to the last request has yet to be received */
 	bool answered; /* on this connection */
 	struct cl_answer answer;
 	int fds[CL_SERVE_BATCH];
@@ -81,17 +80,13 @@ static int connect_to(const struct cl_region *region, uint64_t until, int *to)
 	return err == -EAGAIN ? -ETIMEDOUT : err == -EACCES ? -EPERM : err;
 }
 
-/* Requests the next batch.  @flags: of send(). */
-static int send_request(const struct cl_asking *asking, struct asked *asked, int flags)
+static int send_request(const struct cl_asking *asking, struct asked *asked)
 {
 	struct cl_request request = { .file_id = asking->region->file_id, .record = asking->record,
 				      .generation = asking->generation, .first = asked->first,
 				      .offset = asking->offset, .from = asked->from, .until = UINT64_MAX };
 	int err;
 
-	/* the program may have closed our socket, and have another one there */
-	if (!cl_flight_is_ours(asked->socket))
-		return -ECONNRESET;
 	request.most = cl_flight_most(CL_SERVE_BATCH);
 	while (asked->runs < asking->runs && asking->run[asked->runs].end <= asked->from)
 		asked->runs++;
@@ -102,9 +97,8 @@ static int send_request(const struct cl_asking *asking, struct asked *asked, int
 	asked->until = request.until;
 	cl_serve_head_set(&request.head, sizeof request);
 	do
-		err = send(asked->socket, &request, sizeof request, MSG_NOSIGNAL | flags) < 0 ? -errno : 0;
+		err = send(asked->socket, &request, sizeof request, MSG_NOSIGNAL) < 0 ? -errno : 0;
 	while (err == -EINTR);
-	asked->requested = !err;
 	return err == -EAGAIN ? -ETIMEDOUT : err;
 }
 
@@ -230,39 +224,23 @@ static int receive(const struct cl_asking *asking, struct asked *asked)
 	return err;
 }
 
-/* The answer is good: the next request is for what follows it. */
-static void advance(struct asked *asked)
-{
-	const struct cl_piece *piece = asked->answer.piece;
-
-	asked->answered = true;
-	asked->total = asked->answer.total;
-	asked->first += asked->n;
-	asked->from = asked->n ? piece[asked->n - 1].offset + piece[asked->n - 1].size : asked->until;
-}
-
-/*
- * Receives the next batch, and gives it to the caller.  Requests the batch after it first, so that the exporter's driver
- * makes those descriptors while the caller takes these.  Returns 0, or what ends the asking.
- */
+/* Asks for the next batch, and gives it to the caller.  Returns 0, or what ends the asking. */
 static int next_batch(const struct cl_asking *asking, struct asked *asked)
 {
-	int err = 0;
+	int err = -ECONNRESET;
 
-	if (!asked->requested)
-		err = send_request(asking, asked, 0);
-	else if (!cl_flight_is_ours(asked->socket))
-		err = -ECONNRESET;
-	asked->requested = false;
+	/* the program may have closed our socket, and have another one there */
+	if (cl_flight_is_ours(asked->socket))
+		err = send_request(asking, asked);
 	/* a service that refuses us says why, and may not wait for our request */
 	if (!err || err == -EPIPE)
 		err = receive(asking, asked);
 	if (err)
 		return err;
-	advance(asked);
-	/* if this fails, the next call requests it again, and has the error */
-	if (asked->first < asked->total)
-		send_request(asking, asked, MSG_DONTWAIT);
+	asked->answered = true;
+	asked->total = asked->answer.total;
+	if (!asked->n)
+		asked->from = asked->until;
 	for (unsigned int i = 0; i < asked->n; i++) {
 		err = asking->take(asking->arg, &asked->answer.piece[i], asked->fds[i]);
 		cl_flight_close(asked->fds[i]);
@@ -270,6 +248,8 @@ static int next_batch(const struct cl_asking *asking, struct asked *asked)
 			close_rest(asked, i + 1);
 			return err;
 		}
+		asked->first++;
+		asked->from = asked->answer.piece[i].offset + asked->answer.piece[i].size;
 	}
 	return 0;
 }

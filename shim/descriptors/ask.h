@@ -15,8 +15,6 @@
  *  - The sizes, counts and order in an answer are checked before any of it is used.  If it fails a check,
  *    the descriptors that came with it are closed.  A descriptor is close-on-exec from the start, and no
  *    more than one batch is received at a time.
- *  - Exporter and importer work at the same time: while the caller takes a batch, the next one is requested already.
- *    Its descriptors wait in the socket, and have no numbers here.  If the asking ends, they go with the socket.
  */
 #ifndef CL_SERVE_ASK_H
 #define CL_SERVE_ASK_H

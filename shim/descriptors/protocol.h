@@ -5,8 +5,7 @@
  * The service listens on a Unix socket (SOCK_SEQPACKET) beside the exporter's file.  A request names
  * a live record, by file id, record and generation, and the first piece that the importer lacks.  The
  * answer is one message with at most CL_SERVE_BATCH pieces and as many descriptors.  The importer
- * asks for the next ones when it has received that, before it uses it.  So of each connection one batch at most is
- * under way, while the importer uses another one.
+ * asks again for the next ones.  So of each connection one batch at most is under way.
  *
  * The exporter may map and unmap pieces between two batches.  So a batch begins at an offset, not at a
  * number: a piece that stays mapped comes exactly once.  The total may change.

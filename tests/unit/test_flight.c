@@ -129,38 +129,6 @@ IN_A_CHILD(what_an_importer_has_put_in_their_places_is_not_closed)
 	CHECK_EQUAL(count_of("/dev/zero"), 11);
 }
 
-/* The program puts a socket of its own in the place of ours, while an answer waits in that. */
-static int its_sockets[2];
-static int takes_the_sockets_place(struct taken *taken)
-{
-	int type, n = 0;
-	socklen_t size = sizeof type;
-
-	for (int fd = 0; taken->n == 1 && fd < 1200; fd++)
-		if (fd != its_sockets[0] && fd != its_sockets[1] && !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size)) {
-			CHECK(dup2(its_sockets[0], fd) == fd);
-			n++;
-		}
-	CHECK_EQUAL(n, taken->n == 1);
-	return 0;
-}
-IN_A_CHILD(no_message_of_the_programs_is_taken_for_an_answer)
-{
-	struct exporter *its = start_serving(0);
-	struct taken taken = { .then = takes_the_sockets_place };
-	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
-	char bytes[8];
-
-	its->pieces = 100;
-	cl_identity_self(&cl_self.identity);
-	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
-	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, its_sockets) && write(its_sockets[1], "mine", 4) == 4);
-	CHECK_EQUAL(cl_ask(&asking), 100);
-	CHECK_EQUAL(recv(its_sockets[0], bytes, sizeof bytes, MSG_DONTWAIT), 4);
-	CHECK_EQUAL(send(its_sockets[0], "more", 4, MSG_NOSIGNAL), 4);
-}
-
 /* -------------------------------------------------------- few descriptors left */
 /* The program opens files while a batch is made. */
 static void opens_thirty(struct exporter *mine, const struct cl_request *request)
@@ -454,7 +422,6 @@ int main(void)
 		TEST(the_program_gets_the_numbers_that_it_would_get_without_us),
 		TEST(what_the_program_has_put_in_their_places_is_not_closed),
 		TEST(what_an_importer_has_put_in_their_places_is_not_closed),
-		TEST(no_message_of_the_programs_is_taken_for_an_answer),
 		TEST(a_batch_leaves_the_program_most_of_its_descriptors),
 		TEST(peers_leave_the_program_most_of_its_descriptors),
 		TEST(a_batch_stays_within_the_table),

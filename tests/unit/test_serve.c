@@ -496,10 +496,8 @@ IN_A_CHILD(a_stopped_exporter_is_waited_for_until_the_deadline)
 
 static int kill_its(struct taken *taken)
 {
-	if (taken->n != 10)
-		return 0;
-	CHECK(COUNTS(taken->of, answers, 2));
-	kill_exporter(taken->of);
+	if (taken->n == 10)
+		kill_exporter(taken->of);
 	return 0;
 }
 static void die_amid(struct exporter *mine, const struct cl_request *request)
@@ -514,11 +512,11 @@ IN_A_CHILD(an_exporter_killed_amid_an_answer_is_an_error_at_once)
 	uint64_t began = test_now();
 	int result;
 
-	/* the first batch is being taken, and the second one has left */
+	/* after the first batch left */
 	its->pieces = 1000;
 	result = ask_of(its, 0, SOON, &after);
 	CHECK(is_gone(result));
-	CHECK_EQUAL(after.n, 128);
+	CHECK_EQUAL(after.n, 64);
 	/* with the descriptors of the second one in its hands */
 	its = start_serving(0);
 	its->pieces = 1000;

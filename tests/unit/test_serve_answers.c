@@ -143,27 +143,6 @@ IN_A_CHILD(an_importer_without_descriptors_gets_an_error)
 	CHECK_EQUAL(descriptors(getpid()), open_now - 1);
 }
 
-/* The first piece of a batch is not taken until the exporter makes the next batch. */
-static int waits_for_the_next(struct taken *taken)
-{
-	uint32_t asked_for = taken->n + CL_SERVE_BATCH - 1;
-
-	if (taken->n % CL_SERVE_BATCH == 1 && asked_for < taken->of->pieces)
-		CHECK(COMES_TRUE(taken->of->made > asked_for, SOON));
-	CHECK(taken->of->made <= taken->n - 1 + 2 * CL_SERVE_BATCH);
-	return 0;
-}
-IN_A_CHILD(an_exporter_makes_the_next_batch_while_one_is_taken_and_no_more)
-{
-	struct exporter *its = start_serving(0);
-	struct taken taken = { .then = waits_for_the_next };
-
-	its->pieces = 1000;
-	CHECK_EQUAL(ask_of(its, 0, SOON, &taken), 1000);
-	CHECK_EQUAL(its->made, 1000);
-	CHECK(COUNTS(its, answers, 16));
-}
-
 /* The program opens files while a batch is here. */
 static int opens_some(struct taken *taken)
 {
@@ -572,7 +551,6 @@ int main(void)
 		TEST(a_handle_is_not_stale_when_somebody_else_has_removed_that_file),
 		TEST(one_that_stops_between_two_batches_is_not_waited_for_longer_than_for_one),
 		TEST(an_importer_without_descriptors_gets_an_error),
-		TEST(an_exporter_makes_the_next_batch_while_one_is_taken_and_no_more),
 		TEST(a_batch_leaves_an_importer_most_of_its_descriptors),
 	};
 
