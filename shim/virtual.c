@@ -38,12 +38,15 @@ CUresult cl_virtual_release(CUmemGenericAllocationHandle handle)
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	struct cl_physical *physical;
 	CUresult result;
+	bool last;
 
 	cl_lock(&cl_exports_lock);
-	physical = cl_physical_release_locked(handle);
+	physical = cl_physical_release_locked(handle, &last);
 	cl_unlock(&cl_exports_lock);
 	result = cl_driver.cuMemRelease(handle);
-	if (physical) {
+	if (physical && last && result == CUDA_SUCCESS) {
+		cl_physical_free(physical);
+	} else if (physical) {
 		cl_lock(&cl_exports_lock);
 		cl_physical_released_locked(physical, result == CUDA_SUCCESS);
 		cl_unlock(&cl_exports_lock);
@@ -70,11 +73,12 @@ CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size)
 	result = cl_driver.cuMemAddressFree(dptr, size);
 	if (!reserved)
 		return result;
-	cl_lock(&cl_exports_lock);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
 		cl_reserved_free(reserved);
-	else
-		cl_reserved_put_back_locked(reserved);
+		return result;
+	}
+	cl_lock(&cl_exports_lock);
+	cl_reserved_put_back_locked(reserved);
 	cl_unlock(&cl_exports_lock);
 	return result;
 }

@@ -83,18 +83,26 @@ void cl_physical_retained_locked(CUmemGenericAllocationHandle handle, uint64_t a
 	physical->handles++;
 }
 
-struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle)
+struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle, bool *last)
 {
 	struct cl_physical *physical = cl_physical_find_locked(handle);
 
+	*last = false;
 	if (!physical || !physical->handles)
 		return NULL;
 	physical->handles--;
 	physical->releasing++;
 	/* another thread may get the number for a new allocation */
-	if (!physical->handles && !physical->ranges)
+	if (!physical->handles && !physical->ranges) {
 		unlist(physical);
+		*last = physical->releasing == 1;
+	}
 	return physical;
+}
+
+void cl_physical_free(struct cl_physical *physical)
+{
+	free(physical);
 }
 
 void cl_physical_released_locked(struct cl_physical *physical, bool released)

@@ -70,10 +70,12 @@ struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle)
 void cl_physical_retained_locked(CUmemGenericAllocationHandle handle, uint64_t address);
 /*
  * The program gives @handle back.  release() comes before the driver's call, and returns the allocation, or
- * NULL if it is not known.  Then released() comes after the call; @released: the driver has accepted it.
+ * NULL if it is not known.  *last becomes true if nothing else leads to it: then, if the driver accepts the call,
+ * free() ends it without the lock.  In all other cases released() comes after the call; @released: it was accepted.
  */
-struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle);
+struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle, bool *last);
 void cl_physical_released_locked(struct cl_physical *physical, bool released);
+void cl_physical_free(struct cl_physical *physical);
 
 /* --------------------------------------------------------------- reservations */
 void cl_reserved_add_locked(uint64_t base, uint64_t size);

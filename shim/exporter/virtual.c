@@ -452,20 +452,25 @@ static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uin
  */
 static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack)
 {
-	struct timespec until = cl_after(EXPORT_WAIT);
 	struct cl_reserved *reserved = cl_reserved_at_locked(address);
-	bool whole = false, orphaned = false;
+	bool whole = false, exporting = false, orphaned = false;
 	size_t first, n;
 
 	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
 	if (!whole) /* a mapping lies in this range in part, or there is a hole: the driver will refuse */
 		return false;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		reserved->range[first + i].ending = true;
-	while (is_exporting_locked(address, size) && cl_lock_wait_until(&exported, &cl_exports_lock, &until))
-		;
-	reserved = cl_reserved_at_locked(address);
-	n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
+		exporting |= reserved->range[first + i].exporting != 0;
+	}
+	if (exporting) {
+		struct timespec until = cl_after(EXPORT_WAIT);
+
+		while (is_exporting_locked(address, size) && cl_lock_wait_until(&exported, &cl_exports_lock, &until))
+			;
+		reserved = cl_reserved_at_locked(address);
+		n = reserved ? cl_ranges_within(reserved, address, size, &first, &whole) : 0;
+	}
 	for (size_t i = 0; i < n; i++)
 		orphaned |= end_range_locked(ex, &reserved->range[first + i], stack);
 	cl_virtual_own_end_locked(address, size);
@@ -497,7 +502,9 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 
 CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size)
 {
-	uint32_t stack = is_held(ex, dptr, size) ? cl_stack_write(false) : 0;
+	/* acquire: our file is there; without one nothing was shared */
+	bool shares = atomic_load_explicit(ex->file_id, memory_order_acquire) != 0;
+	uint32_t stack = shares && is_held(ex, dptr, size) ? cl_stack_write(false) : 0;
 	bool orphaned;
 	CUresult result;
 

@@ -32,6 +32,8 @@ static int begin(void **state)
 	return 0;
 }
 
+static bool last; /* of the latest release */
+
 static void make(CUmemGenericAllocationHandle handle, uint64_t size)
 {
 	cl_physical_add_locked(handle, &(struct cl_physical){ .size = size, .shareable = true });
@@ -44,8 +46,9 @@ static void map(unsigned int i, uint64_t address, uint64_t size)
 
 	make(i, size);
 	cl_range_add_locked(address, size, 0, i);
-	physical = cl_physical_release_locked(i);
+	physical = cl_physical_release_locked(i, &last);
 	assert_non_null(physical);
+	assert_false(last); /* a mapping leads to it */
 	cl_physical_released_locked(physical, true);
 }
 
@@ -141,10 +144,11 @@ static void test_an_allocation_stays_while_it_is_mapped(void **state)
 	assert_ptr_equal(cl_physical_find_locked(7), physical);
 	unmap(AT, PIECE);
 	assert_ptr_equal(cl_physical_find_locked(7), physical);
-	assert_ptr_equal(cl_physical_release_locked(7), physical);
+	assert_ptr_equal(cl_physical_release_locked(7, &last), physical);
+	assert_true(last);
 	assert_null(cl_physical_find_locked(7)); /* before the driver is asked */
-	cl_physical_released_locked(physical, true);
-	assert_null(cl_physical_release_locked(7));
+	cl_physical_free(physical);
+	assert_null(cl_physical_release_locked(7, &last));
 }
 
 static void test_what_the_driver_refuses_stays(void **state)
@@ -165,12 +169,12 @@ static void test_what_the_driver_refuses_stays(void **state)
 	assert_ptr_equal(cl_reserved_at_locked(AT), reserved);
 
 	make(2, PIECE);
-	physical = cl_physical_release_locked(2);
+	physical = cl_physical_release_locked(2, &last);
 	assert_null(cl_physical_find_locked(2));
 	cl_physical_released_locked(physical, false);
 	assert_ptr_equal(cl_physical_find_locked(2), physical);
 	/* another thread makes an allocation with that number, while the driver takes the handle back */
-	physical = cl_physical_release_locked(2);
+	physical = cl_physical_release_locked(2, &last);
 	make(2, 2 * PIECE);
 	cl_physical_released_locked(physical, true);
 	assert_int_equal(cl_physical_find_locked(2)->size, 2 * PIECE);
