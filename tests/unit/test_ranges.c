@@ -178,6 +178,19 @@ static void test_what_the_driver_refuses_stays(void **state)
 	make(2, 2 * PIECE);
 	cl_physical_released_locked(physical, true);
 	assert_int_equal(cl_physical_find_locked(2)->size, 2 * PIECE);
+
+	/* two threads give the two handles back at once: neither may end it while the other is in the driver */
+	map(3, AT, PIECE);
+	cl_physical_retained_locked(3, AT);
+	cl_physical_retained_locked(3, AT);
+	unmap(AT, PIECE);
+	physical = cl_physical_release_locked(3, &last);
+	assert_false(last);
+	assert_ptr_equal(cl_physical_release_locked(3, &last), physical);
+	assert_false(last);
+	cl_physical_released_locked(physical, true);
+	cl_physical_released_locked(physical, true);
+	assert_null(cl_physical_find_locked(3));
 }
 
 static void test_without_memory_an_entry_is_missing(void **state)
