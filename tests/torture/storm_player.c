@@ -150,7 +150,7 @@ static void block_free(int k)
 	publish(&me->slot[k], 0, OF_MEMORY, NULL, NULL);
 	if (block->kind == OF_VIRTUAL)
 		SURE(virtual_free(block->address));
-	else if (dice(4))
+	else if (dice(4) && !(block->kind == OF_ASYNC && async_is_counted()))
 		SURE(cu.cuMemFree_v2(block->address));
 	else
 		SURE(cu.cuMemFreeAsync(block->address, NULL));

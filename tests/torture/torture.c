@@ -379,7 +379,7 @@ static void judge(double seconds, struct memory before)
 	   (unsigned long long)((torture_now() - since) / MS), (unsigned long long)after.free,
 	   (unsigned long long)(table->gpu ? before.free : after.total), (unsigned long long)kept);
 	WAIT_FOR(!in_pools(true), BACK_NS);
-	ok(!in_pools(true), "3 default pools have got each block back (%llu bytes are missing)",
+	ok(!in_pools(true), "3 default pools whose blocks cuMemFreeAsync frees have got each back (%llu bytes are missing)",
 	   (unsigned long long)in_pools(true));
 	if (!back)
 		print_descriptors();

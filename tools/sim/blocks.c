@@ -85,7 +85,7 @@ void sim_memory_trim(struct sim_memory_pool *pool, size_t keep)
 
 uint64_t sim_memory_used(const struct sim_memory_pool *pool)
 {
-	uint64_t used = 0;
+	uint64_t used = pool->still_used;
 
 	for (const struct sim_region *r = sim_pool_owner(pool->device)->regions; r; r = r->next) {
 		if (r->pool != pool || r->cached)

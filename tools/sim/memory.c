@@ -101,6 +101,15 @@ out:
 	return result;
 }
 
+/* The driver 580.159.04 counts a pool's block that cuMemFree() has freed as used for good (measured). */
+static void count_as_used(const struct sim_block *block)
+{
+	if (block->region->kind == SIM_ASYNC)
+		block->region->pool->still_used += block->region->pages * SIM_PAGE;
+	else if (block->region->kind == SIM_ASYNC_CHUNK)
+		block->region->pool->still_used += (block->size + SIM_UNIT - 1) / SIM_UNIT * SIM_UNIT;
+}
+
 /* This needs no current context, because the block has its own; but it is refused in one that has ended (measured). */
 SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 {
@@ -130,7 +139,9 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	if (result)
 		goto out;
 	/* The free waits for all work of the context, unless the block is a pool's (fact 33). */
-	if (!sim_memory_of_pool(block.region)) {
+	if (sim_memory_of_pool(block.region)) {
+		count_as_used(&block);
+	} else {
 		owner->freeing++;
 		sim_context_wait(owner);
 		owner->freeing--;

@@ -301,6 +301,7 @@ struct sim_memory_pool {
 	bool on_host;	/* a pool on the host; here its memory is the device's all the same */
 	size_t most;	/* bytes that it may have; 0: no limit */
 	size_t reserved; /* bytes of the device that it has, for blocks and cached */
+	uint64_t still_used; /* bytes that cuMemFree() has freed: USED_MEM_CURRENT counts them for good (measured) */
 	size_t lost; /* bytes that it has given back, and the device has not got: a block of them was exported */
 	uint32_t *kept; /* segments that it holds until it is destroyed, because a block was exported or imported */
 	unsigned int kept_segments;
