@@ -356,6 +356,14 @@ static void print_counters(void)
 	printf("\n");
 }
 
+/* On a slow GPU few of those that chance has killed had anything open: so the holds of every second importer are left. */
+static void kill_half_of_importers(void)
+{
+	for (uint32_t i = EXPORTERS; i < PLACES; i += 2)
+		if (process[i].pid && !process[i].killed)
+			kill_player(i);
+}
+
 static void judge(double seconds, struct memory before)
 {
 	uint64_t reclaimed = 0, in_limbo = 0, slack = table->gpu ? GPU_SLACK : 0, since, kept;
@@ -365,6 +373,7 @@ static void judge(double seconds, struct memory before)
 	struct memory after;
 
 	end_by = torture_now() + END_NS;
+	kill_half_of_importers();
 	atomic_store(&table->phase, PHASE_FINISH);
 	let_go(UINT64_MAX);
 	ok(WAIT_FOR(all_gone(EXPORTERS, PLACES) && all_in(STATE_EMPTY, 0, EXPORTERS), FINISH_NS),
