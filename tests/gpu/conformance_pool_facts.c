@@ -134,6 +134,16 @@ void pool_numbers(struct worker *a, struct worker *b)
 	ok(!before.v[1] && with.v[1] >= 64 * MIB && after.v[1] == with.v[1],
 	   "pools: RESERVED_MEM_CURRENT is what it has of the device (%llu, with 64 MiB %llu, after their free %llu)",
 	   (ull)before.v[1], (ull)with.v[1], (ull)after.v[1]);
+	d = pool_alloc(a, 4 * MIB);
+	ask(a, FREE, d, 0, 0, 0);
+	after = ask(a, POOL_NUMBERS, 0, 0, 0, 0);
+	p = pool_alloc(a, 4 * MIB);
+	ok(after.v[0] == 4 * MIB && p == d,
+	   "pools: what cuMemFree has freed is used again, and stays in USED_MEM_CURRENT (%llu, %lld bytes from it)",
+	   (ull)after.v[0], (long long)(p - d));
+	pool_free(a, p);
+	after = ask(a, POOL_NUMBERS, 0, 0, 0, 0);
+	ok(after.v[0] == 4 * MIB, "pools: for good (%llu)", (ull)after.v[0]);
 	end_pool(a);
 	ask(b, POOL_LEAVE, 0, 0, 0, 0);
 }
