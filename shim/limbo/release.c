@@ -143,7 +143,7 @@ static CUresult give_back(struct cl_exporter *ex, struct cl_block *block, CUstre
 	}
 	/* a device without memory pools refuses */
 	if (stream && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
-		*wait |= block->kind == CL_MEMORY;
+		*wait = true;
 		return CUDA_SUCCESS;
 	}
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
@@ -195,7 +195,10 @@ void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
 	if (in_stream)
 		stream = cl_visit_free_stream(&visit);
 	say_if_refused(block, give_back(ex, block, stream, &wait));
-	/* the memory is back only after this (measured); the stream has nothing but our frees */
+	/*
+	 * The memory is back only after this, and a pool that must not use memory again across streams uses it only then
+	 * (both measured).  The stream has nothing but our frees.
+	 */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
 	cl_visit_end_locked(&visit);
@@ -259,7 +262,10 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 		batch->result[i] = batch->block[i]->forced_out ?
 					   CUDA_SUCCESS :
 					   give_back(ex, batch->block[i], batch->in_stream[i] ? stream : NULL, &wait);
-	/* the memory is back only after this (measured); the stream has nothing but our frees */
+	/*
+	 * The memory is back only after this, and a pool that must not use memory again across streams uses it only then
+	 * (both measured).  The stream has nothing but our frees.
+	 */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
 	cl_visit_end_locked(&batch->visit);

@@ -188,8 +188,8 @@ static CUresult fake_free_async(CUdeviceptr p, CUstream stream)
 	driver_entered();
 	if (p == NO_BLOCK)
 		return fake_refusal();
-	/* culimbo's own streams belong to the block's context, and count as the frees they stand for */
-	if (stream == OWN_STREAM)
+	/* culimbo's own streams belong to the block's context, if it has one, and count as the frees they stand for */
+	if (stream == OWN_STREAM && fake_at(p)->ctx)
 		CHECK(fake_stack[fake_depth] == fake_at(p)->ctx);
 	atomic_fetch_add(stream == OWN_STREAM ? &fake.free_calls : &fake.free_async_calls, 1);
 	return really_free(p);

@@ -159,6 +159,55 @@ IN_A_CHILD(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped)
 	CHECK_EQUAL(pool.destroys, 2);
 }
 
+static struct {
+	CUdeviceptr freed[4]; /* in our own stream */
+	unsigned int frees, frees_waited; /* waited: how many frees there were at the last wait for that stream */
+} own_stream;
+static CUresult free_in_own_stream(CUdeviceptr p, CUstream stream)
+{
+	if (p != CL_NO_MEMORY && stream == OWN_STREAM)
+		own_stream.freed[own_stream.frees++ % 4] = p;
+	return pool_free_async(p, stream);
+}
+static CUresult wait_for_own_stream(CUstream stream)
+{
+	own_stream.frees_waited = own_stream.frees;
+	return fake_stream_sync(stream);
+}
+
+/*
+ * The driver never takes what cuMemFree() has freed from a pool's USED_MEM_CURRENT, and a pool that may not use memory
+ * again across streams does so only after a wait (both measured).
+ */
+IN_A_CHILD(a_block_of_a_pool_goes_back_in_a_streams_order)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p, of_destroyed;
+
+	start_pools();
+	cl_driver.cuMemFreeAsync = free_in_own_stream;
+	cl_driver.cuStreamSynchronize = wait_for_own_stream;
+	/* the program has a context of that device */
+	cl_driver.cuPointerGetAttribute = fake_attribute;
+	export_block(fake_alloc(1024, CONTEXT_A));
+	cl_driver.cuPointerGetAttribute = pool_attribute;
+	/* the first of a batch decides nothing for the others */
+	of_destroyed = shared(&data);
+	CHECK_EQUAL(cl_memory_free_async(of_destroyed, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	pool.handle = (CUmemoryPool)0x710;
+	p = shared(&data);
+	CHECK_EQUAL(cl_memory_free_async(p, SOME_STREAM, false), CUDA_SUCCESS);
+	own_stream.frees = own_stream.frees_waited = 0;
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(frees_of(of_destroyed), 1);
+	CHECK_EQUAL(own_stream.frees, 1);
+	CHECK_EQUAL(own_stream.freed[0], p);
+	CHECK_EQUAL(own_stream.frees_waited, 1);
+	CHECK_EQUAL(pool.destroys, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +217,7 @@ int main(void)
 		cmocka_unit_test(a_pool_that_ends_later_is_not_allocated_from),
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_no_pools_end),
 		cmocka_unit_test(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped),
+		cmocka_unit_test(a_block_of_a_pool_goes_back_in_a_streams_order),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -117,6 +117,7 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	CUresult result = sim_ready();
 	struct sim_context *owner = NULL;
 	struct sim_block block;
+	bool of_pool;
 
 	if (result || !dptr)
 		return result;
@@ -147,7 +148,11 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 		owner->freeing--;
 		pthread_cond_broadcast(&sim.changed);
 	}
+	of_pool = sim_memory_of_pool(block.region);
 	result = sim_memory_free(dptr);
+	/* a pool that has more than its threshold gives that back at once (measured) */
+	if (of_pool)
+		sim_memory_waited();
 out:
 	sim_leave();
 	return result;
