@@ -352,6 +352,8 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (CUstream stream), (stream))                                                             \
 	X(cuStreamWaitEvent, "cuStreamWaitEvent", 3020, 0, PFN_cuStreamWaitEvent_v3020,            \
 	  (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))            \
+	X(cuStreamWaitEvent_ptsz, "cuStreamWaitEvent", 7000, 2, PFN_cuStreamWaitEvent_v7000_ptsz,  \
+	  (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))            \
 	X(cuStreamGetCtx, "cuStreamGetCtx", 9020, 0, PFN_cuStreamGetCtx_v9020,                     \
 	  (CUstream stream, CUcontext * ctx), (stream, ctx))                                       \
 	X(cuStreamGetCtx_ptsz, "cuStreamGetCtx", 9020, 2, PFN_cuStreamGetCtx_v9020_ptsz,           \

@@ -407,6 +407,8 @@ static CUresult make_in(CUcontext current, CUstream stream, bool per_thread, str
 {
 	CUresult (*record)(CUevent, CUstream) =
 		per_thread ? cl_driver.cuEventRecord_ptsz : cl_driver.cuEventRecord;
+	CUresult (*wait)(CUstream, CUevent, unsigned int) =
+		per_thread ? cl_driver.cuStreamWaitEvent_ptsz : cl_driver.cuStreamWaitEvent;
 	struct cl_fence *fence = fence_new(current);
 	CUevent event = NULL;
 	CUresult result;
@@ -414,6 +416,12 @@ static CUresult make_in(CUcontext current, CUstream stream, bool per_thread, str
 
 	/* A free that lacks an event succeeds. */
 	result = is_there ? record(event, stream) : CUDA_SUCCESS;
+	/*
+	 * A stream that waits for the legacy stream with an event alone counts as idle, and with a free it does not
+	 * (measured): a wait for its own event, which changes no order, counts as the free would.
+	 */
+	if (is_there && result == CUDA_SUCCESS && wait)
+		wait(stream, event, 0);
 	if (fence && is_there && result == CUDA_SUCCESS) {
 		fence->own.name = name_of(current, stream, per_thread);
 		give_event(fence, event);

@@ -202,8 +202,28 @@ static void captured_and_full(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
+/* Where a free in a stream waits for the legacy stream, the program sees that its stream is not done. */
+static void waits_for_the_legacy_stream(void)
+{
+	for (int bare = 1; bare >= 0; bare--) {
+		struct actor *p = ENTER("P", .bare = bare, .env = GRACE);
+		uint64_t stream = ASK(p, stream_create, 0)->v[0], block = alloc(p, BIG);
+		int result;
+
+		ASK(p, stream_spin, LEGACY, 500 * MS);
+		free_on(p, block, stream, false);
+		result = ASK(p, stream_query, stream)->result;
+		ok(result == NOT_READY && ASK(p, stream_query, LEGACY)->result == NOT_READY,
+		   "15 %sa free in a stream that waits for the legacy stream: the stream is not done (%d)",
+		   bare ? "control: bare, " : "", result);
+		leave(p);
+	}
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 const struct scene stream_scenes[] = {
 	{ "captured-and-full", captured_and_full, SCENE_ALONE },
+	{ "waits-for-legacy", waits_for_the_legacy_stream, SCENE_ALONE },
 	{ "streams-apart", streams_apart, SCENE_ALONE },
 	{ "devices-apart", devices_apart, SCENE_ALONE | SCENE_SIMULATED },
 	{ "per-thread-streams", per_thread_streams, SCENE_ALONE },

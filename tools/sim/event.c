@@ -212,6 +212,7 @@ SIM_CALL(cuEventRecordWithFlags, (CUevent handle, CUstream stream_handle, unsign
 		op = sim_operation_new(run_record);
 		if (op) {
 			op->core = event->core;
+			op->is_record = true;
 			op->a[0] = atomic_fetch_add(&event->core->recorded, 1) + 1;
 			atomic_store(&event->core->recorder, pool_client());
 		}

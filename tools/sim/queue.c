@@ -380,6 +380,7 @@ CUresult sim_submit_after(struct sim_stream *stream, struct sim_operation *op,
 	unsigned int room = 2;
 	struct sim_operation *grown;
 	bool poll = false;
+	uint64_t was;
 
 	if (!op)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -418,6 +419,9 @@ CUresult sim_submit_after(struct sim_stream *stream, struct sim_operation *op,
 	op->ticket = ++stream->submitted;
 	if (ticket)
 		*ticket = op->ticket;
+	was = stream->last_work;
+	if (!op->is_record || stream == legacy)
+		stream->last_work = op->ticket;
 	if (!stream->head && !op->by_worker && runnable(op, &poll)) {
 		op->run(op);
 		finish(stream, op);
@@ -425,6 +429,7 @@ CUresult sim_submit_after(struct sim_stream *stream, struct sim_operation *op,
 	}
 	if (!start_worker(stream)) {
 		stream->submitted--;
+		stream->last_work = was;
 		free(op);
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	}

@@ -26,6 +26,7 @@ struct sim_stream {
 	uint64_t capture_id;
 	struct sim_stream *next_captured;
 	uint64_t submitted, done;
+	uint64_t last_work; /* the last of them for which cuStreamQuery() says that the stream is busy */
 	struct sim_operation *head, *tail;
 	uint64_t *owed; /* blocks freed in this stream, given back when it is synchronised */
 	size_t owed_count, owed_room;

@@ -444,6 +444,7 @@ struct sim_operation {
 	void (*run)(struct sim_operation *op);
 	bool by_worker;    /* it takes time or calls the program, so the caller never runs it */
 	bool under_lock;  /* it runs with sim.lock held */
+	bool is_record;	  /* cuStreamQuery() of a stream that waits with it for the legacy stream says idle (measured) */
 	struct sim_context *context;
 	struct sim_event_core *core;
 	uint64_t a[6];

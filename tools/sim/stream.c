@@ -100,7 +100,7 @@ SIM_CALL(cuStreamQuery, (CUstream handle))
 		result = sim_capture_forbids(); /* for any stream (measured) */
 	if (!result)
 		result = sim_stream_captured_forbids(stream);
-	if (!result && stream->done < stream->submitted)
+	if (!result && stream->done < stream->last_work)
 		result = CUDA_ERROR_NOT_READY;
 	sim_leave();
 	return result;
