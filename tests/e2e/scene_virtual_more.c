@@ -525,6 +525,7 @@ void virtual_told(void)
 		leave(p);
 		ok(count_said(p, "UNMAPPED: process") == (anew == 1) &&
 			   count_said(p, "and mapped other memory there while") == (anew == 1) &&
+			   count_said(p, "freed from") == (anew == 1) &&
 			   count_said(p, "findings=1") == (anew == 1),
 		   "17 C closes it in time%s: P says %s", i < 3 ? "" : ", inline",
 		   anew == 1 ? "that it had mapped other memory there" : "nothing");
