@@ -102,12 +102,11 @@ out:
 }
 
 /* The driver 580.159.04 counts a pool's block that cuMemFree() has freed as used for good (measured). */
-static void count_as_used(const struct sim_block *block)
+static uint64_t stays_used(const struct sim_block *block)
 {
 	if (block->region->kind == SIM_ASYNC)
-		block->region->pool->still_used += block->region->pages * SIM_PAGE;
-	else if (block->region->kind == SIM_ASYNC_CHUNK)
-		block->region->pool->still_used += (block->size + SIM_UNIT - 1) / SIM_UNIT * SIM_UNIT;
+		return block->region->pages * SIM_PAGE;
+	return block->region->kind == SIM_ASYNC_CHUNK ? (block->size + SIM_UNIT - 1) / SIM_UNIT * SIM_UNIT : 0;
 }
 
 /* This needs no current context, because the block has its own; but it is refused in one that has ended (measured). */
@@ -117,6 +116,8 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	CUresult result = sim_ready();
 	struct sim_context *owner = NULL;
 	struct sim_block block;
+	struct sim_memory_pool *pool = NULL;
+	uint64_t used = 0;
 	bool of_pool;
 
 	if (result || !dptr)
@@ -140,19 +141,23 @@ SIM_CALL(cuMemFree_v2, (CUdeviceptr dptr))
 	if (result)
 		goto out;
 	/* The free waits for all work of the context, unless the block is a pool's (fact 33). */
-	if (sim_memory_of_pool(block.region)) {
-		count_as_used(&block);
+	of_pool = sim_memory_of_pool(block.region);
+	if (of_pool) {
+		pool = block.region->pool;
+		used = stays_used(&block);
 	} else {
 		owner->freeing++;
 		sim_context_wait(owner);
 		owner->freeing--;
 		pthread_cond_broadcast(&sim.changed);
 	}
-	of_pool = sim_memory_of_pool(block.region);
 	result = sim_memory_free(dptr);
-	/* a pool that has more than its threshold gives that back at once (measured) */
-	if (of_pool)
+	if (of_pool && !result) {
+		if (used)
+			pool->still_used += used;
+		/* a pool that has more than its threshold gives that back at once (measured) */
 		sim_memory_waited();
+	}
 out:
 	sim_leave();
 	return result;
