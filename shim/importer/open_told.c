@@ -8,6 +8,7 @@
 #include "shim/importer/open_told.h"
 #include "shim/self/own_file.h"
 #include "shim/shm/gc.h"
+#include "shim/shm/liveness.h"
 #include "shim/shm/view.h"
 
 /* --------------------------------------------------------------------- findings */
@@ -43,7 +44,9 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 		 * Who was killed had freed nothing.  Our own lock would look free to us, and a living
 		 * exporter loses its own when its program closes all descriptors.
 		 */
-		if (!about->when && !own && cl_gc_judge(&view.region) == CL_DEAD)
+		if (!about->when && !own &&
+		    (cl_gc_judge(&view.region) == CL_DEAD ||
+		     cl_liveness_has_left(&region->header->exporter, region->file_id)))
 			about->exporter_gone = true;
 	}
 	cl_unlock(&cl_exports_lock);

@@ -13,6 +13,7 @@
 #include "shim/importer/virtual.h"
 #include "shim/self/self.h"
 #include "shim/shm/gc.h"
+#include "shim/shm/liveness.h"
 #include "shim/shm/virtual_handle.h"
 
 /* ----------------------------------------------------------- holds of what is mapped */
@@ -322,29 +323,16 @@ static bool has_removed_its_file(const struct cl_region *region)
 }
 
 /*
- * Returns true if the exporter's process is on its way out, or another program after exec: it does not map its file any
- * more.  The driver may take seconds to let go of a killed process, and cl_gc_judge() takes it for alive meanwhile, since
- * it may still use what it has open.  But it serves nobody.
- */
-static bool has_no_memory(const struct cl_region *region)
-{
-	const struct cl_identity *exporter = &region->header->exporter;
-	struct cl_identity self;
-
-	cl_identity_self(&self);
-	return self.pid_ns && exporter->pid_ns == self.pid_ns &&
-	       !cl_liveness_is_exporter(exporter->pid, region->file_id, true);
-}
-
-/*
  * Asking is over, and the last answer was @err.  Returns true if the handle @named is stale.  If its exporter's file has
- * gone, so has the exporter's service, and the socket of its successor is another process's (-EPERM).
+ * gone, so has the exporter's service, and the socket of its successor is another process's (-EPERM).  An exporter that
+ * has left its file serves nobody, even if the driver takes seconds to let go of it, for which has_gone() waits.
  */
 static bool is_stale(const struct named *named, int err)
 {
 	return has_gone(named, err) ||
 	       ((has_no_service(err) || err == -EPERM) && has_removed_its_file(&named->peer->region)) ||
-	       (has_no_service(err) && has_no_memory(&named->peer->region));
+	       (has_no_service(err) &&
+		cl_liveness_has_left(&named->peer->region.header->exporter, named->peer->region.file_id));
 }
 
 /*

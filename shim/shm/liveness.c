@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,19 +114,18 @@ static enum proc_says ask_proc(const struct cl_identity *w, bool comparable)
 }
 
 /*
- * Returns 1 if process @pid maps the file, 0 if not, -errno if that can't be told.  The file is
- * known by its inode number and (a part of) its name; its device is not always the one
+ * Returns 1 if the process or task of @path, a maps file of /proc, maps the file, 0 if not, -errno if that can't be
+ * told.  The file is known by its inode number and (a part of) its name; its device is not always the one
  * that fstat() says (btrfs, overlays).
  */
-static int maps_file(uint32_t pid, const char *wanted, const char *name)
+static int maps_file_by(const char *path, const char *wanted, const char *name)
 {
-	char path[48], buffer[4096];
+	char buffer[4096];
 	size_t kept = 0;
 	ssize_t n;
 	int fd, found = 0;
 
 	/* "address perms offset dev inode path", a line each */
-	snprintf(path, sizeof path, "/proc/%u/maps", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -145,6 +145,62 @@ static int maps_file(uint32_t pid, const char *wanted, const char *name)
 		found = -errno;
 	close(fd);
 	return found;
+}
+
+static int maps_file(uint32_t pid, const char *wanted, const char *name)
+{
+	char path[48];
+
+	snprintf(path, sizeof path, "/proc/%u/maps", pid);
+	return maps_file_by(path, wanted, name);
+}
+
+/*
+ * Returns what maps_file() does, asked of each task: a process whose first thread has ended works on, and its own maps
+ * file is empty.
+ */
+static int task_maps_file(uint32_t pid, const char *name)
+{
+	char path[64], buffer[1024];
+	int fd, found = 0;
+	ssize_t n;
+
+	snprintf(path, sizeof path, "/proc/%u/task", pid);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	while (!found && (n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (ssize_t at = 0; at < n && !found;) {
+			uint16_t length;
+
+			memcpy(&length, buffer + at + 16, sizeof length);
+			if (buffer[at + 19] != '.') {
+				snprintf(path, sizeof path, "/proc/%u/task/%.10s/maps", pid, buffer + at + 19);
+				found = maps_file_by(path, "", name);
+				if (found == -ENOENT || found == -ESRCH)
+					found = 0; /* on its way out: it has no memory any more */
+			}
+			at += length;
+		}
+	close(fd);
+	return found ? found : n < 0 ? -errno : 0;
+}
+
+bool cl_liveness_has_left(const struct cl_identity *exporter, uint32_t file_id)
+{
+	struct cl_identity self;
+	char name[16];
+	int maps;
+
+	cl_identity_self(&self);
+	if (!self.pid_ns || exporter->pid_ns != self.pid_ns)
+		return false;
+	cl_region_name(name, file_id);
+	maps = task_maps_file(exporter->pid, name);
+	/* /proc may hide a process that lives (hidepid) */
+	if (maps == -ENOENT || maps == -ESRCH)
+		return kill((pid_t)exporter->pid, 0) < 0 && errno == ESRCH;
+	return maps == 0;
 }
 
 bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt)

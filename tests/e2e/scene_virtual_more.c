@@ -320,6 +320,7 @@ void virtual_execs(void)
 	close_block(c, again);
 	close_block(c, import);
 	leave(c);
+	ok(count_said(c, "had ended") == 1 && !count_said(c, "had freed"), "17 C says that the exporter had ended");
 	leave(p);
 	leave(o);
 }

@@ -15,7 +15,9 @@
 #include <sys/stat.h>
 
 #include "shim/shm/gc.h"
+#include "shim/shm/liveness.h"
 #include "shim/shm/slot.h"
+#include "tests/namespaces/own_mounts.h"
 
 /* ----------------------------------------------------------- real processes */
 /* Claims a slot in @file_id and holds its first @holds records; never returns. */
@@ -434,6 +436,73 @@ static void an_unfinished_file_goes_with_its_maker(void **state)
 	assert_int_equal(unlinkat(folder_fd, "new-00002a", 0), 0);
 }
 
+/* ------------------------------------------------------ who has left its file */
+static bool has_left(pid_t pid, uint32_t file_id)
+{
+	struct cl_identity of;
+
+	cl_identity_self(&of);
+	of.pid = (uint32_t)pid;
+	return cl_liveness_has_left(&of, file_id);
+}
+
+/* An importer maps the file as an exporter does. */
+static void who_maps_a_file_in_any_thread_has_not_left_it(void **state)
+{
+	static void (*const stays[])(void) = { then_wait, then_close_all, then_leader_ends };
+	struct cl_region r = make_region_with(HELD);
+	struct cl_identity elsewhere;
+	struct importer importer;
+
+	for (unsigned int i = 0; i < sizeof stays / sizeof *stays; i++) {
+		importer = start_importer(r.file_id, HELD, stays[i]);
+		for (uint64_t until = test_now() + 50 * MS; test_now() < until; test_moment())
+			assert_false(has_left(importer.pid, r.file_id));
+		kill(importer.pid, SIGKILL);
+		assert_true(COMES_TRUE(has_left(importer.pid, r.file_id), 5000)); /* a zombie */
+		end_importer(&importer);
+		assert_true(has_left(importer.pid, r.file_id));
+	}
+	importer = start_importer(r.file_id, HELD, then_exec);
+	assert_true(COMES_TRUE(has_left(importer.pid, r.file_id), 5000));
+	assert_int_equal(kill(importer.pid, 0), 0);
+	/* of another namespace's process with its number nothing is known */
+	cl_identity_self(&elsewhere);
+	elsewhere.pid = (uint32_t)importer.pid;
+	elsewhere.pid_ns++;
+	assert_false(cl_liveness_has_left(&elsewhere, r.file_id));
+	end_importer(&importer);
+	drop_region(&r);
+}
+
+/* With hidepid=2, /proc has no folder of a process that this one may not look into. */
+static void whom_proc_hides_has_not_left(void **state)
+{
+	struct cl_region r = make_region_with(HELD);
+	struct importer importer = start_importer(r.file_id, HELD, then_wait);
+	pid_t child = fork_checked();
+	char path[32];
+	int status;
+
+	if (!child) {
+		child_begins();
+		snprintf(path, sizeof path, "/proc/%d", (int)importer.pid);
+		if (own_mounts() || mount("none", path, "tmpfs", 0, ""))
+			_exit(77);
+		CHECK(!has_left(importer.pid, r.file_id));
+		kill(importer.pid, SIGKILL);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	end_importer(&importer);
+	drop_region(&r);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("# skipped: nothing may be mounted\n");
+		skip();
+	}
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static int set_up(void **state)
 {
 	inner_pid = mmap(NULL, CL_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -453,6 +522,8 @@ int main(void)
 		cmocka_unit_test(a_reaper_that_was_killed_is_run_again),
 		cmocka_unit_test(a_dead_exporters_file_is_taken_away_a_live_ones_is_not),
 		cmocka_unit_test(an_unfinished_file_goes_with_its_maker),
+		cmocka_unit_test(who_maps_a_file_in_any_thread_has_not_left_it),
+		cmocka_unit_test(whom_proc_hides_has_not_left),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, remove_folder);
