@@ -57,7 +57,7 @@ void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 	visits++;
 	cl_unlock(&cl_exports_lock);
 	cl_rank_none();
-	cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED);
+	visit->is_there = cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED) == CUDA_SUCCESS;
 }
 
 void cl_visit_end_locked(struct cl_visit *visit)
@@ -92,6 +92,8 @@ CUstream cl_visit_free_stream(const struct cl_visit *visit)
 	struct cl_context *context = visit->context;
 	CUstream stream;
 
+	if (!visit->is_there)
+		return NULL;
 	cl_lock(&cl_exports_lock);
 	stream = context->free_stream;
 	cl_unlock(&cl_exports_lock);

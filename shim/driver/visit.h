@@ -34,6 +34,7 @@ struct cl_visit {
 	struct cl_visit *outer; /* the visit of this thread that this one is nested in, or NULL */
 	struct cl_context *context;
 	struct cl_stay stay;
+	bool is_there; /* the context is the current one; false: it has ended past our hooks */
 };
 /*
  * begin() counts the visit and releases the lock; end() takes the lock again.  The caller has seen
@@ -52,7 +53,7 @@ bool cl_visits_any_locked(void);
 
 /*
  * Returns our own stream of the visited context, to free on: a stream that waits for no other one.
- * Returns NULL if the driver makes none.  Called within @visit, without the lock.
+ * Returns NULL if the driver makes none, or if the context is not there.  Called within @visit, without the lock.
  */
 CUstream cl_visit_free_stream(const struct cl_visit *visit);
 

@@ -118,21 +118,7 @@ static void pin_ready_locked(struct cl_exporter *ex)
 }
 
 /* --------------------------------------------------- back to the driver */
-/*
- * Returns true if @block goes back in the order of our own stream: cuMemFree() of memory waits for all work of its
- * context, and cuMemFree() of a pool's block leaves the block in the pool's USED_MEM_CURRENT for good (both measured).
- * A block of a pool that the program has destroyed must be back before the driver is asked to destroy the pool, and
- * nobody reads that pool's counter.
- */
-static bool goes_in_stream_locked(const struct cl_block *block)
-{
-	return block->kind == CL_MEMORY || (block->kind == CL_POOL && block->pool && block->pool->phase == CL_OWN_POOL_LIVE);
-}
-
-/*
- * Gives @block back, in a visit to its context.  @stream: our own there, NULL if the block goes in the order of none.
- * *wait becomes true if the caller must wait for @stream.
- */
+/* Gives @block back, in a visit to its context.  *wait becomes true if the caller must wait for @stream, our own there. */
 static CUresult give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait)
 {
 	if (block->kind == CL_EVENT) {
@@ -141,12 +127,87 @@ static CUresult give_back(struct cl_exporter *ex, struct cl_block *block, CUstre
 		cl_limbo_event_went(ex);
 		return result;
 	}
-	/* a device without memory pools refuses */
-	if (stream && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
+	/* cuMemFree() of memory waits for all work of its context (measured); a device without memory pools refuses */
+	if (stream && block->kind == CL_MEMORY && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
 		*wait = true;
 		return CUDA_SUCCESS;
 	}
 	return cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
+}
+
+enum { TRIES = 4 }; /* contexts in which a pool's block is tried: one may have failed, or have ended past our hooks */
+
+/*
+ * Returns a context in which a pool's block of @device can go back, but none of the @n in @tried: one of that device, else
+ * any, since a block can be freed in any stream (measured).  NULL: there is none.
+ */
+static struct cl_context *context_of_pools_locked(CUdevice device, struct cl_context *const *tried, unsigned int n)
+{
+	struct cl_context *context, *other = NULL;
+
+	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node) {
+		bool was_tried = false;
+
+		for (unsigned int i = 0; i < n; i++)
+			was_tried |= tried[i] == context;
+		if (was_tried || cl_context_ends(context))
+			continue;
+		if (context->device == device)
+			return context;
+		other = context;
+	}
+	return other;
+}
+
+/*
+ * Frees those of @n blocks that are @left in @stream, waits for it, and takes from @left what the driver has got.  Returns
+ * true if none is left.
+ */
+static bool free_in_stream(struct cl_block *const *block, unsigned int n, bool *left, CUstream stream)
+{
+	bool any = false, some_left = false;
+
+	for (unsigned int i = 0; i < n; i++) {
+		if (!left[i])
+			continue;
+		left[i] = cl_driver.cuMemFreeAsync((CUdeviceptr)block[i]->link.key, stream) != CUDA_SUCCESS;
+		any |= !left[i];
+		some_left |= left[i];
+	}
+	/* a pool that must not use memory again across streams uses it only after this (measured) */
+	if (any)
+		cl_driver.cuStreamSynchronize(stream);
+	return !some_left;
+}
+
+/*
+ * Gives the blocks of pools among @n blocks of one device back in the order of our own stream, and sets @given of each
+ * that the driver has got: cuMemFree() leaves a block in its pool's USED_MEM_CURRENT for good (measured).  A block of a
+ * pool that the program has destroyed must be back before the driver is asked to destroy the pool, and nobody reads that
+ * pool's counter: it is left to the caller.
+ */
+static void give_in_stream_locked(struct cl_block *const *block, unsigned int n, bool *given)
+{
+	struct cl_context *context, *tried[TRIES];
+	bool goes[CL_BATCH], left[CL_BATCH], done = true;
+
+	for (unsigned int i = 0; i < n; i++) {
+		goes[i] = block[i]->kind == CL_POOL && block[i]->pool && block[i]->pool->phase == CL_OWN_POOL_LIVE;
+		left[i] = goes[i];
+		done &= !goes[i];
+	}
+	for (unsigned int k = 0; !done && k < TRIES && (context = context_of_pools_locked(block[0]->device, tried, k)); k++) {
+		struct cl_visit visit;
+		CUstream stream;
+
+		tried[k] = context;
+		cl_visit_begin_locked(&visit, context);
+		stream = cl_visit_free_stream(&visit);
+		done = stream && free_in_stream(block, n, left, stream);
+		cl_visit_end_locked(&visit);
+	}
+	for (unsigned int i = 0; i < n; i++)
+		given[i] = goes[i] && !left[i];
 }
 
 static void say_if_refused(const struct cl_block *block, CUresult result)
@@ -158,21 +219,12 @@ static void say_if_refused(const struct cl_block *block, CUresult result)
 			    (unsigned long long)block->link.key, (int)result);
 }
 
-/*
- * Returns the context to visit for @block.  A pool's block belongs to none: any context of its device has a stream in
- * whose order it can go.
- */
-static struct cl_context *context_of_locked(const struct cl_block *block)
+/* Returns the context to visit for @block.  One that belongs to none has no context that could end. */
+static struct cl_context *context_of(const struct cl_block *block)
 {
 	struct cl_context *context = cl_block_context(block);
 
-	if (context)
-		return context;
-	if (block->kind == CL_POOL)
-		CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
-			if (!cl_context_ends(context) && context->device == block->device)
-				return context;
-	return &cl_context_unknown;
+	return context ? context : &cl_context_unknown;
 }
 
 void cl_release_account_locked(struct cl_exporter *ex, const struct cl_block *block, struct cl_collected *sum)
@@ -185,24 +237,39 @@ void cl_release_account_locked(struct cl_exporter *ex, const struct cl_block *bl
 	cl_trace_block(CL_TRACE_RELEASED, block, .value = ex->limbo.bytes);
 }
 
-void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
+/* Gives @n blocks of one context and one device back.  @result: what the driver says of each. */
+static void give_all_back_locked(struct cl_exporter *ex, struct cl_block *const *block, unsigned int n, CUresult *result)
 {
-	struct cl_visit visit;
+	bool given[CL_BATCH], rest = false, memory = false, wait = false;
 	CUstream stream = NULL;
-	bool wait = false, in_stream = goes_in_stream_locked(block);
+	struct cl_visit visit;
 
-	cl_visit_begin_locked(&visit, context_of_locked(block));
-	if (in_stream)
+	give_in_stream_locked(block, n, given);
+	for (unsigned int i = 0; i < n; i++) {
+		rest |= !given[i];
+		memory |= block[i]->kind == CL_MEMORY;
+	}
+	if (rest)
+		cl_visit_begin_locked(&visit, context_of(block[0]));
+	if (memory)
 		stream = cl_visit_free_stream(&visit);
-	say_if_refused(block, give_back(ex, block, stream, &wait));
-	/*
-	 * The memory is back only after this, and a pool that must not use memory again across streams uses it only then
-	 * (both measured).  The stream has nothing but our frees.
-	 */
+	for (unsigned int i = 0; i < n; i++)
+		result[i] = given[i] || block[i]->forced_out ? CUDA_SUCCESS : give_back(ex, block[i], stream, &wait);
+	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
-	cl_visit_end_locked(&visit);
-	cl_block_waits_for_pool(&ex->blocks, block, false);
+	if (rest)
+		cl_visit_end_locked(&visit);
+	for (unsigned int i = 0; i < n; i++)
+		cl_block_waits_for_pool(&ex->blocks, block[i], false);
+}
+
+void cl_give_back_alone_locked(struct cl_exporter *ex, struct cl_block *block)
+{
+	CUresult result;
+
+	give_all_back_locked(ex, &block, 1, &result);
+	say_if_refused(block, result);
 }
 
 void cl_release_pools_locked(struct cl_exporter *ex)
@@ -239,10 +306,8 @@ void cl_release_detached_locked(struct cl_exporter *ex)
 
 /* Blocks of one context, which this thread gives back in one visit. */
 struct cl_batch {
-	struct cl_visit visit;
 	struct cl_block *block[CL_BATCH];
 	CUresult result[CL_BATCH];
-	bool in_stream[CL_BATCH];
 	unsigned int n, seen; /* seen: how many blocks are READY no more */
 };
 
@@ -250,27 +315,7 @@ struct cl_batch {
 static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batch,
 				   struct cl_collected *sum)
 {
-	CUstream stream = NULL;
-	bool wait = false, any = false;
-
-	for (unsigned int i = 0; i < batch->n; i++)
-		any |= batch->in_stream[i] = goes_in_stream_locked(batch->block[i]);
-	cl_visit_begin_locked(&batch->visit, context_of_locked(batch->block[0]));
-	if (any)
-		stream = cl_visit_free_stream(&batch->visit);
-	for (unsigned int i = 0; i < batch->n; i++)
-		batch->result[i] = batch->block[i]->forced_out ?
-					   CUDA_SUCCESS :
-					   give_back(ex, batch->block[i], batch->in_stream[i] ? stream : NULL, &wait);
-	/*
-	 * The memory is back only after this, and a pool that must not use memory again across streams uses it only then
-	 * (both measured).  The stream has nothing but our frees.
-	 */
-	if (wait)
-		cl_driver.cuStreamSynchronize(stream);
-	cl_visit_end_locked(&batch->visit);
-	for (unsigned int i = 0; i < batch->n; i++)
-		cl_block_waits_for_pool(&ex->blocks, batch->block[i], false);
+	give_all_back_locked(ex, batch->block, batch->n, batch->result);
 	/* before the blocks count as given back: a thread that waits for that count then has the pool's memory, too */
 	if (ex->blocks.own_pools.due.n)
 		cl_release_pools_locked(ex);

@@ -161,18 +161,30 @@ IN_A_CHILD(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped)
 
 static struct {
 	CUdeviceptr freed[4]; /* in our own stream */
+	CUcontext failed; /* no free succeeds there */
 	unsigned int frees, frees_waited; /* waited: how many frees there were at the last wait for that stream */
 } own_stream;
 static CUresult free_in_own_stream(CUdeviceptr p, CUstream stream)
 {
-	if (p != CL_NO_MEMORY && stream == OWN_STREAM)
+	if (p != CL_NO_MEMORY && stream == OWN_STREAM) {
+		if (own_stream.failed && fake_stack[fake_depth] == own_stream.failed)
+			return CUDA_ERROR_ILLEGAL_ADDRESS;
 		own_stream.freed[own_stream.frees++ % 4] = p;
+	}
 	return pool_free_async(p, stream);
 }
 static CUresult wait_for_own_stream(CUstream stream)
 {
 	own_stream.frees_waited = own_stream.frees;
 	return fake_stream_sync(stream);
+}
+
+/* Exports memory of @ctx, so that culimbo knows that context. */
+static void know(CUcontext ctx)
+{
+	cl_driver.cuPointerGetAttribute = fake_attribute;
+	export_block(fake_alloc(1024, ctx));
+	cl_driver.cuPointerGetAttribute = pool_attribute;
 }
 
 /*
@@ -187,10 +199,7 @@ IN_A_CHILD(a_block_of_a_pool_goes_back_in_a_streams_order)
 	start_pools();
 	cl_driver.cuMemFreeAsync = free_in_own_stream;
 	cl_driver.cuStreamSynchronize = wait_for_own_stream;
-	/* the program has a context of that device */
-	cl_driver.cuPointerGetAttribute = fake_attribute;
-	export_block(fake_alloc(1024, CONTEXT_A));
-	cl_driver.cuPointerGetAttribute = pool_attribute;
+	know(CONTEXT_A); /* the program has a context of that device */
 	/* the first of a batch decides nothing for the others */
 	of_destroyed = shared(&data);
 	CHECK_EQUAL(cl_memory_free_async(of_destroyed, SOME_STREAM, false), CUDA_SUCCESS);
@@ -208,6 +217,30 @@ IN_A_CHILD(a_block_of_a_pool_goes_back_in_a_streams_order)
 	CHECK_EQUAL(pool.destroys, 1);
 }
 
+IN_A_CHILD(a_context_that_fails_or_is_of_another_device_keeps_no_block_of_a_pool)
+{
+	CUmemPoolPtrExportData data;
+
+	start_pools();
+	cl_driver.cuMemFreeAsync = free_in_own_stream;
+	cl_driver.cuStreamSynchronize = wait_for_own_stream;
+	know(CONTEXT_A);
+	know(CONTEXT_B);
+	for (int i = 0; i < 3; i++) {
+		CUdeviceptr p;
+
+		own_stream.failed = i == 0 ? CONTEXT_A : i == 1 ? CONTEXT_B : NULL;
+		pool.device = i == 2;
+		p = shared(&data);
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		own_stream.frees = own_stream.frees_waited = 0;
+		cl_limbo_collect(&cl_exporter, true);
+		CHECK_EQUAL(frees_of(p), 1);
+		CHECK_EQUAL(own_stream.frees, 1);
+		CHECK_EQUAL(own_stream.frees_waited, 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +251,7 @@ int main(void)
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_no_pools_end),
 		cmocka_unit_test(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped),
 		cmocka_unit_test(a_block_of_a_pool_goes_back_in_a_streams_order),
+		cmocka_unit_test(a_context_that_fails_or_is_of_another_device_keeps_no_block_of_a_pool),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
