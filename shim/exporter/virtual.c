@@ -23,10 +23,8 @@
 #include "shim/self/self.h"
 #include "shim/shm/virtual_handle.h"
 
-/* ns that an unmap waits at most for the driver to make descriptors.  One takes 50 us, on a slow host 33 ms (measured). */
-#define EXPORT_WAIT 1000000000ull
-
 uint64_t cl_virtual_batch_time = 20000000;
+uint64_t cl_virtual_export_wait = 1000000000;
 static pthread_cond_t exported = PTHREAD_COND_INITIALIZER; /* with cl_exports_lock */
 
 /* ------------------------------------------------------------------- creation */
@@ -447,7 +445,7 @@ static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uin
 
 /*
  * Before the driver's unmap: from now on handles of the mappings in this range are neither made nor opened.
- * Waits up to EXPORT_WAIT, without the lock, for threads that have descriptors of them made.  Returns true if some
+ * Waits up to cl_virtual_export_wait, without the lock, for threads that have descriptors of them made.  Returns true if some
  * block is ORPHANED now.
  */
 static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack)
@@ -464,7 +462,7 @@ static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, 
 		exporting |= reserved->range[first + i].exporting != 0;
 	}
 	if (exporting) {
-		struct timespec until = cl_after(EXPORT_WAIT);
+		struct timespec until = cl_after(cl_virtual_export_wait);
 
 		while (is_exporting_locked(address, size) && cl_lock_wait_until(&exported, &cl_exports_lock, &until))
 			;

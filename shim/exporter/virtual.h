@@ -36,6 +36,11 @@ struct cl_exporter;
  * less than 5 s, and learns that the service works.  Only tests change it.
  */
 extern uint64_t cl_virtual_batch_time;
+/*
+ * An unmap waits at most this long (ns) for the driver to make descriptors: 1 s.  One takes 50 us, on a slow host 33 ms
+ * (measured).  Only tests change it.
+ */
+extern uint64_t cl_virtual_export_wait;
 
 /* Returns true if this process makes its virtual memory shareable: the options say so. */
 static inline bool cl_virtual_is_on(void)

@@ -97,6 +97,9 @@ static inline void obey(const struct order *order, struct answer *answer)
 		memcpy(&file_id, &order->handle, sizeof file_id);
 		hold_many(file_id, order->a, order->b);
 		break;
+	case 'U': /* gives one of these back */
+		cl_record_unhold(&many_region, (unsigned int)many_slot, (uint32_t)order->a);
+		break;
 	case 'x': /* export */
 		p = fake_alloc(1024, CONTEXT_A);
 		answer->handle = export_block(p);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * With CULIMBO_STRICT, a free while another process has the block open, and an open after the free, are
- * findings: once, and only where no other finding says the same.
+ * findings: once, and only where no other finding says the same.  An unmap of virtual memory is one without the option.
  */
 #include "tests/unit/report_data.h"
 #include "tests/unit/other.h"
+
+#include "shim/exporter/service.h"
+#include "shim/virtual.h"
 
 static struct cl_finding found;
 
@@ -288,6 +291,93 @@ IN_A_CHILD(an_open_before_the_free_or_without_the_option_is_no_finding)
 	CHECK_EQUAL(findings_of(&view, CL_FINDING_OPENED_AFTER_FREE, &found), 0);
 }
 
+/* -------------------------------------------------------------- virtual memory */
+enum { PIECE = 2 * MIB };
+#define AT UINT64_C(0x600000000000)
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+		       unsigned long long flags)
+{
+	*handle = 101;
+	return CUDA_SUCCESS;
+}
+static CUresult unmap(CUdeviceptr p, size_t size)
+{
+	return CUDA_SUCCESS;
+}
+static CUresult refuse(CUipcMemHandle *handle, CUdeviceptr p)
+{
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUmemGenericAllocationHandle map_three(void)
+{
+	CUmemAllocationProp prop = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
+				     .type = CU_MEM_ALLOCATION_TYPE_PINNED };
+	CUmemGenericAllocationHandle memory;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.share.number = CL_SHARE_ALL;
+	cl_driver.cuMemCreate = create;
+	cl_driver.cuMemUnmap = unmap;
+	cl_driver.cuIpcGetMemHandle = refuse;
+	CHECK_EQUAL(cl_virtual_create(&memory, PIECE, &prop, 0), CUDA_SUCCESS);
+	cl_virtual_reserved(AT, 3 * (uint64_t)PIECE);
+	for (unsigned int i = 0; i < 3; i++)
+		cl_virtual_mapped(AT + i * (uint64_t)PIECE, PIECE, 0, memory);
+	return memory;
+}
+static uint32_t record_of(CUdeviceptr p)
+{
+	CUipcMemHandle handle = export_block(p);
+
+	return stamp_of(&handle).record;
+}
+__attribute__((noinline)) static CUresult unmap_here(CUdeviceptr p, size_t size)
+{
+	CUresult result = cl_virtual_unmap_now(p, size);
+
+	__asm__ volatile("" ::: "memory"); /* no tail call: this frame stays */
+	return result;
+}
+/* Has @other hold @record of this process, without the driver's part of an open. */
+static void others_hold(struct other *other, uint32_t record)
+{
+	struct order order = { .what = 'H', .a = record, .b = record + 1 };
+
+	memcpy(&order.handle, &cl_own.file_id, sizeof cl_own.file_id);
+	ask(other, order);
+}
+
+IN_A_CHILD(memory_that_is_unmapped_while_another_process_has_it_is_told_of_with_where_from)
+{
+	struct other other = start_other(HOUR);
+	CUmemGenericAllocationHandle memory = map_three();
+	uint32_t first = record_of(AT), last = record_of(AT + 2 * PIECE), words;
+	struct cl_view view;
+
+	/* what nobody holds leaves no stack: that would cost each unmap time */
+	words = cl_own.header->stack_words;
+	CHECK(words);
+	CHECK_EQUAL(unmap_here(AT, PIECE), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_own.header->stack_words, words);
+	/* of two mappings that go in one call, the second one is held */
+	CHECK(first != last);
+	others_hold(&other, last);
+	CHECK_EQUAL(unmap_here(AT + PIECE, 2 * PIECE), CUDA_SUCCESS);
+	/* other memory comes there, or what the importer read would have been as good as before */
+	cl_virtual_mapped(AT + 2 * PIECE, PIECE / 2, 0, memory);
+	ask(&other, (struct order){ .what = 'U', .a = last });
+	end_here();
+	CHECK_EQUAL(early(), 1);
+	CHECK_EQUAL(found.pid, other.pid);
+	CHECK_EQUAL(found.key, AT + 2 * PIECE);
+	CHECK_EQUAL(found.made, CL_MADE_VIRTUAL);
+	view = own();
+	CHECK(LEADS_THROUGH(&view, found.stack, unmap_here));
+	cl_service_end(SOON);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -302,6 +392,7 @@ int main(void)
 		cmocka_unit_test(a_forked_child_knows_nothing_of_its_parents_blocks),
 		cmocka_unit_test(an_open_after_the_free_is_found_once),
 		cmocka_unit_test(an_open_before_the_free_or_without_the_option_is_no_finding),
+		cmocka_unit_test(memory_that_is_unmapped_while_another_process_has_it_is_told_of_with_where_from),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -10,7 +10,6 @@
 
 #include "shim/descriptors/ask.h"
 #include "shim/descriptors/server.h"
-#include "shim/exporter/ranges.h"
 #include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
 #include "shim/shm/virtual_handle.h"
@@ -344,8 +343,6 @@ static CUresult retain(CUmemGenericAllocationHandle *handle, void *address)
 	return CUDA_SUCCESS;
 }
 
-static CUresult (*maker)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) = make_fd;
-
 static int take_moving(void *arg, const struct cl_piece *piece, int fd)
 {
 	CHECK(piece->size == SIZE && piece->offset / SIZE < MANY + 2);
@@ -377,7 +374,7 @@ static int share_many(int (*take)(void *arg, const struct cl_piece *piece, int f
 	struct cl_asking asking = { .region = &region, .until = UINT64_MAX, .take = take, .run = moving.run,
 				    .runs = moving.runs };
 
-	cl_driver.cuMemExportToShareableHandle = maker;
+	cl_driver.cuMemExportToShareableHandle = make_fd;
 	cl_driver.cuMemRetainAllocationHandle = retain;
 	CHECK_EQUAL(cl_virtual_create(&moving.memory, SIZE, &prop, 0), CUDA_SUCCESS);
 	cl_virtual_reserved(AT, (MANY + 2) * (uint64_t)SIZE);
@@ -531,49 +528,6 @@ IN_A_CHILD(without_the_service_there_is_no_handle)
 	CHECK_EQUAL(cl_memory_export(&handle, AT + SIZE), CUDA_ERROR_INVALID_VALUE);
 }
 
-static pthread_t unmapper;
-static void *unmap_second(void *unused)
-{
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + 2 * SIZE, SIZE), CUDA_SUCCESS);
-	return unused;
-}
-/* Returns 1 if an unmap of the second piece has begun, and 2 if it has ended the piece's handle. */
-static int second_ends(void)
-{
-	const struct cl_range *second;
-	int ends;
-
-	cl_lock(&cl_exports_lock);
-	second = cl_range_at_locked(AT + 2 * SIZE);
-	ends = !second || !second->block ? 2 : second->ending;
-	cl_unlock(&cl_exports_lock);
-	return ends;
-}
-/* While the driver makes the first descriptor, another thread unmaps memory of which this batch has one made, too. */
-static CUresult make_fd_amid_an_unmap(void *fd, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-				      unsigned long long flags)
-{
-	uint64_t until = cl_now() + UINT64_C(5000000000);
-
-	if (!moving.made) {
-		CHECK(!pthread_create(&unmapper, NULL, unmap_second, NULL));
-		while (!second_ends())
-			CHECK(cl_now() < until);
-		CHECK_EQUAL(second_ends(), 1);
-		CHECK_EQUAL(drv.unmaps, 0);
-	}
-	return make_fd(fd, handle, type, flags);
-}
-IN_A_CHILD(an_unmap_waits_while_descriptors_of_its_memory_are_made)
-{
-	start();
-	maker = make_fd_amid_an_unmap;
-	cl_virtual_batch_time = UINT32_MAX;
-	share_many(take_others);
-	CHECK(!pthread_join(unmapper, NULL));
-	CHECK_EQUAL(drv.unmaps, 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -592,7 +546,6 @@ int main(void)
 		cmocka_unit_test(a_batch_takes_a_quarter_of_what_the_program_may_open),
 		cmocka_unit_test(an_own_open_without_memory_is_no_stale_handle),
 		cmocka_unit_test(without_the_service_there_is_no_handle),
-		cmocka_unit_test(an_unmap_waits_while_descriptors_of_its_memory_are_made),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
