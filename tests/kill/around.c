@@ -27,7 +27,7 @@ static const uint32_t freed[] = { R_HELD, R_LAST, R_BOTH, R_DEAD, R_DUE, R_READY
 static void publish_all(struct cl_region *region)
 {
 	EACH(published, record) {
-		struct cl_export what = { CL_MEMORY, 4096ull * record, 4096, 0, handle, 1, 0 };
+		struct cl_export what = { .kind = CL_MEMORY, .base = 4096ull * record, .size = 4096, .handle = handle, .now = 1 };
 
 		cl_record_publish(region, record, &what);
 	}

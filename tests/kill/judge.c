@@ -286,7 +286,7 @@ static const char *import(const struct world *w, struct cl_region *region, bool 
 /* Another process does what an exporter does. */
 static const char *export(const struct world *w, int dir)
 {
-	struct cl_export what = { CL_MEMORY, 1, 1, 0, handle, 1, 0 };
+	struct cl_export what = { .kind = CL_MEMORY, .base = 1, .size = 1, .handle = handle, .now = 1 };
 	struct cl_region mine;
 	const char *wrong = NULL;
 

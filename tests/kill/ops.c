@@ -32,7 +32,7 @@ static void run_need_word(struct world *w, struct cl_region *r)
 }
 static void run_publish(struct world *w, struct cl_region *r)
 {
-	struct cl_export what = { CL_MEMORY, 0x7000, 4096, 0, handle, 1, 0 };
+	struct cl_export what = { .kind = CL_MEMORY, .base = 0x7000, .size = 4096, .handle = handle, .now = 1 };
 
 	cl_record_publish(r, R_FREE, &what);
 }
@@ -40,7 +40,7 @@ static void run_publish(struct world *w, struct cl_region *r)
 static const uint8_t pool_handle[64] = { [8] = 'd', [32] = 1, [40] = 16 };
 static void run_publish_pool(struct world *w, struct cl_region *r)
 {
-	struct cl_export what = { CL_POOL, 0x7000, 4096, 0, pool_handle, 1, 0 };
+	struct cl_export what = { .kind = CL_POOL, .base = 0x7000, .size = 4096, .handle = pool_handle, .now = 1 };
 
 	cl_record_publish(r, R_FREE, &what);
 }
@@ -49,7 +49,8 @@ static const struct cl_virtual_handle virtual_handle = { .offset = 4096, .pid = 
 							 .mark = CL_VIRTUAL_MARK, .size = 1 << 21 };
 static void run_publish_virtual(struct world *w, struct cl_region *r)
 {
-	struct cl_export what = { CL_VIRTUAL, 0x7000, 4096, 0, (const uint8_t *)&virtual_handle, 1, 0 };
+	struct cl_export what = { .kind = CL_VIRTUAL, .base = 0x7000, .size = 4096,
+				  .handle = (const uint8_t *)&virtual_handle, .now = 1 };
 
 	cl_record_publish(r, R_FREE, &what);
 }
