@@ -16,6 +16,7 @@
 static void find_free(const struct cl_resolved *resolved, struct cl_about *about)
 {
 	struct cl_view view = { .now = cl_now() };
+	struct cl_identity exporter = { 0 };
 	const struct cl_region *region;
 	uint32_t stack;
 	bool own;
@@ -44,13 +45,16 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 		 * Who was killed had freed nothing.  Our own lock would look free to us, and a living
 		 * exporter loses its own when its program closes all descriptors.
 		 */
-		if (!about->when && !own &&
-		    (cl_gc_judge(&view.region) == CL_DEAD ||
-		     cl_liveness_has_left(&region->header->exporter, region->file_id)))
-			about->exporter_gone = true;
+		if (!about->when && !own) {
+			about->exporter_gone |= cl_gc_judge(&view.region) == CL_DEAD;
+			exporter = region->header->exporter;
+		}
 	}
 	cl_unlock(&cl_exports_lock);
 	cl_unlock(&cl_imports_lock);
+	/* without a lock: /proc waits for who changes that process's memory, as its fork() does */
+	if (exporter.pid && !about->exporter_gone)
+		about->exporter_gone = cl_liveness_has_left(&exporter, resolved->stamp.file_id);
 }
 
 void cl_open_tell_stale(const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key, CUresult result)

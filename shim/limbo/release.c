@@ -210,6 +210,28 @@ static void give_in_stream_locked(struct cl_block *const *block, unsigned int n,
 		given[i] = goes[i] && !left[i];
 }
 
+/*
+ * The driver has answered @result to cuMemFree() of a pool's @block: in a thread whose own context has ended it refuses
+ * all (measured).  Returns what it answers in another context.  What it does not know it would know in none.
+ */
+static CUresult free_elsewhere_locked(const struct cl_block *block, CUresult result)
+{
+	struct cl_context *context, *tried[TRIES];
+
+	for (unsigned int k = 0; cl_driver_refuses(result) && result != CUDA_ERROR_INVALID_VALUE && k < TRIES &&
+				 (context = context_of_pools_locked(block->device, tried, k));
+	     k++) {
+		struct cl_visit visit;
+
+		tried[k] = context;
+		cl_visit_begin_locked(&visit, context);
+		if (visit.is_there)
+			result = cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
+		cl_visit_end_locked(&visit);
+	}
+	return result;
+}
+
 static void say_if_refused(const struct cl_block *block, CUresult result)
 {
 	if (cl_driver_refuses(result))
@@ -260,6 +282,9 @@ static void give_all_back_locked(struct cl_exporter *ex, struct cl_block *const 
 		cl_driver.cuStreamSynchronize(stream);
 	if (rest)
 		cl_visit_end_locked(&visit);
+	for (unsigned int i = 0; i < n; i++)
+		if (block[i]->kind == CL_POOL)
+			result[i] = free_elsewhere_locked(block[i], result[i]);
 	for (unsigned int i = 0; i < n; i++)
 		cl_block_waits_for_pool(&ex->blocks, block[i], false);
 }

@@ -156,12 +156,13 @@ static int maps_file(uint32_t pid, const char *wanted, const char *name)
 }
 
 /*
- * Returns what maps_file() does, asked of each task: a process whose first thread has ended works on, and its own maps
- * file is empty.
+ * Asks each task of process @pid once whether it maps the file.  Returns as maps_file_by(); -EAGAIN if none does, but
+ * @seen was not what it is now: a number for these tasks.
  */
-static int task_maps_file(uint32_t pid, const char *name)
+static int look_at_tasks(uint32_t pid, const char *name, uint64_t *seen)
 {
 	char path[64], buffer[1024];
+	uint64_t now = 1;
 	int fd, found = 0;
 	ssize_t n;
 
@@ -179,11 +180,36 @@ static int task_maps_file(uint32_t pid, const char *name)
 				found = maps_file_by(path, "", name);
 				if (found == -ENOENT || found == -ESRCH)
 					found = 0; /* on its way out: it has no memory any more */
+				/* of what comes after a task that ends just now the folder need not show anything */
+				*strrchr(path, '/') = 0;
+				now = cl_mix(now + strtoul(buffer + at + 19, NULL, 10)) + !access(path, F_OK);
 			}
 			at += length;
 		}
 	close(fd);
-	return found ? found : n < 0 ? -errno : 0;
+	if (!found && n < 0)
+		found = -errno;
+	if (!found && now != *seen)
+		found = -EAGAIN;
+	*seen = now;
+	return found;
+}
+
+enum { LOOKS = 100 }; /* a process that ends is soon through with its threads, or they stay for a while */
+
+/*
+ * Returns what maps_file() does, asked of each task: a process whose first thread has ended works on, and its own maps
+ * file is empty.  A thread may start another one and end while we look.  One without memory starts none: so nobody maps
+ * the file if the same tasks are there at a second look.
+ */
+static int task_maps_file(uint32_t pid, const char *name)
+{
+	uint64_t seen = 0;
+	int maps = -EAGAIN;
+
+	for (unsigned int i = 0; i < LOOKS && maps == -EAGAIN; i++)
+		maps = look_at_tasks(pid, name, &seen);
+	return maps;
 }
 
 bool cl_liveness_has_left(const struct cl_identity *exporter, uint32_t file_id)
@@ -209,7 +235,7 @@ bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt)
 	int maps;
 
 	cl_region_name(name, file_id);
-	maps = maps_file(pid, "", name);
+	maps = task_maps_file(pid, name);
 
 	return maps > 0 || (in_doubt && maps < 0 && maps != -ENOENT && maps != -ESRCH);
 }

@@ -241,6 +241,33 @@ IN_A_CHILD(a_context_that_fails_or_is_of_another_device_keeps_no_block_of_a_pool
 	}
 }
 
+static CUcontext ended;
+static CUresult free_if_there(CUdeviceptr p)
+{
+	return fake_stack[fake_depth] == ended ? CUDA_ERROR_CONTEXT_IS_DESTROYED : pool_free(p);
+}
+
+/* The program's thread collects, and its own context has ended.  The pool has been destroyed. */
+IN_A_CHILD(a_thread_whose_context_has_ended_gives_a_block_of_a_pool_back)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p;
+
+	start_pools();
+	know(CONTEXT_B);
+	cl_driver.cuMemFree_v2 = free_if_there;
+	p = shared(&data);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	ended = CONTEXT_A;
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(pool.destroys, 1);
+	CHECK_EQUAL(pool.frees_before, pool.frees);
+	CHECK(fake_stack[fake_depth] == CONTEXT_A);
+	CHECK_EQUAL(logged("the driver refused to take block"), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -252,6 +279,7 @@ int main(void)
 		cmocka_unit_test(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped),
 		cmocka_unit_test(a_block_of_a_pool_goes_back_in_a_streams_order),
 		cmocka_unit_test(a_context_that_fails_or_is_of_another_device_keeps_no_block_of_a_pool),
+		cmocka_unit_test(a_thread_whose_context_has_ended_gives_a_block_of_a_pool_back),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

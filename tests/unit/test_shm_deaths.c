@@ -73,6 +73,22 @@ static void then_leader_ends(void)
 	CHECK(!pthread_create(&thread, NULL, sit, NULL));
 	pthread_exit(NULL);
 }
+/* Each thread starts the next one and ends. */
+static void *hand_on(void *unused)
+{
+	pthread_t thread;
+
+	pthread_detach(pthread_self());
+	CHECK(!pthread_create(&thread, NULL, hand_on, NULL));
+	return unused;
+}
+static void then_threads_take_turns(void)
+{
+	pthread_t thread;
+
+	CHECK(!pthread_create(&thread, NULL, hand_on, NULL));
+	pthread_exit(NULL);
+}
 static void then_new_namespace(void)
 {
 	then_wait();
@@ -456,8 +472,10 @@ static void who_maps_a_file_in_any_thread_has_not_left_it(void **state)
 
 	for (unsigned int i = 0; i < sizeof stays / sizeof *stays; i++) {
 		importer = start_importer(r.file_id, HELD, stays[i]);
-		for (uint64_t until = test_now() + 50 * MS; test_now() < until; test_moment())
+		for (uint64_t until = test_now() + 50 * MS; test_now() < until; test_moment()) {
 			assert_false(has_left(importer.pid, r.file_id));
+			assert_true(cl_liveness_is_exporter((uint32_t)importer.pid, r.file_id, false));
+		}
 		kill(importer.pid, SIGKILL);
 		assert_true(COMES_TRUE(has_left(importer.pid, r.file_id), 5000)); /* a zombie */
 		end_importer(&importer);
@@ -471,6 +489,23 @@ static void who_maps_a_file_in_any_thread_has_not_left_it(void **state)
 	elsewhere.pid = (uint32_t)importer.pid;
 	elsewhere.pid_ns++;
 	assert_false(cl_liveness_has_left(&elsewhere, r.file_id));
+	end_importer(&importer);
+	drop_region(&r);
+}
+
+/* Threads that end while /proc is read have left nothing, as long as others come. */
+static void who_maps_a_file_in_new_threads_has_not_left_it(void **state)
+{
+	struct cl_region r = make_region_with(HELD);
+	struct importer importer = start_importer(r.file_id, HELD, then_threads_take_turns);
+	unsigned int wrong = 0;
+
+	for (uint64_t until = test_now() + 200 * MS; test_now() < until;)
+		wrong += has_left(importer.pid, r.file_id);
+	assert_int_equal(kill(importer.pid, 0), 0);
+	assert_int_equal(wrong, 0);
+	kill(importer.pid, SIGKILL);
+	assert_true(COMES_TRUE(has_left(importer.pid, r.file_id), 5000));
 	end_importer(&importer);
 	drop_region(&r);
 }
@@ -523,6 +558,7 @@ int main(void)
 		cmocka_unit_test(a_dead_exporters_file_is_taken_away_a_live_ones_is_not),
 		cmocka_unit_test(an_unfinished_file_goes_with_its_maker),
 		cmocka_unit_test(who_maps_a_file_in_any_thread_has_not_left_it),
+		cmocka_unit_test(who_maps_a_file_in_new_threads_has_not_left_it),
 		cmocka_unit_test(whom_proc_hides_has_not_left),
 	};
 
