@@ -173,12 +173,20 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 }
 
 /* ---------------------------------------------------------------------- groups */
+/* Returns @words, or, if they are "freed", what is said of the kind of @g instead. */
+static const char *words_for(const struct cl_report_group *g, const char *words)
+{
+	if (!words || strcmp(words, "freed"))
+		return words;
+	if (g->unmapped || (g->class == CL_REPORT_FREED_WHILE_MAPPED && g->made == CL_MADE_VIRTUAL))
+		return "unmapped";
+	return g->kind == CL_EVENT ? "destroyed" : words;
+}
+
 /* Returns what happened at the second stack. */
 static const char *other_happened(const struct cl_report_group *g)
 {
-	const char *words = cl_report_classes[g->class].other_happened;
-
-	return words && g->kind == CL_EVENT && !strcmp(words, "freed") ? "destroyed" : words;
+	return words_for(g, cl_report_classes[g->class].other_happened);
 }
 
 /* Returns true if the open of @g was refused: by culimbo, or by the driver under CULIMBO_MODE=observe. */
@@ -190,7 +198,7 @@ static bool is_refused(const struct cl_report_group *g)
 /* Returns what happened at the first stack, or at that time. */
 static const char *happened(const struct cl_report_group *g)
 {
-	return is_refused(g) ? "refused" : cl_report_classes[g->class].happened;
+	return is_refused(g) ? "refused" : words_for(g, cl_report_classes[g->class].happened);
 }
 
 /*
@@ -250,9 +258,10 @@ static void say_item(struct cl_report *report, const struct cl_report_group *g,
 			cl_emit_age(e, "exported_ns", cl_report_age(report, item->since),
 				    item->other_since ? NULL : ", exported ", " ago");
 		}
-		if (item->other_since)
-			cl_emit_age(e, "freed_ns", cl_report_age(report, item->other_since),
-				    g->kind == CL_EVENT ? ", destroyed " : ", freed ", " ago");
+		if (item->other_since) {
+			cl_emit_words(e, ", %s", other_happened(g));
+			cl_emit_age(e, "freed_ns", cl_report_age(report, item->other_since), " ", " ago");
+		}
 	} else if (what & CL_REPORT_AN_IMPORT) {
 		if (item->record || item->generation)
 			cl_emit_number(e, "generation", item->generation, NULL, "");
@@ -328,10 +337,11 @@ static void say_free(struct cl_report *report, const struct cl_report_group *g)
 	struct cl_view_block block;
 	char freed[64];
 
-	snprintf(freed, sizeof(freed), "%s by process %u from", g->kind == CL_EVENT ? "destroyed" : "freed", g->pid);
 	for (unsigned int i = 0; its && i < g->items; i++)
 		if (cl_view_block(its, g->item[i].record, &block) && block.generation == g->item[i].generation &&
 		    block.freed && block.free_stack) {
+			snprintf(freed, sizeof(freed), "%s by process %u from",
+				 block.unmapped ? "unmapped" : g->kind == CL_EVENT ? "destroyed" : "freed", g->pid);
 			say_stack(report, its, block.free_stack, "free_stack", freed, true);
 			return;
 		}

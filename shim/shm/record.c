@@ -91,6 +91,12 @@ uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint6
 	return cl_life_generation(atomic_load_explicit(&r->life, memory_order_relaxed));
 }
 
+void cl_record_unmapped(struct cl_region *region, uint32_t record, uint64_t now, uint32_t stack)
+{
+	region->record[record].free_stack = stack;
+	atomic_store_explicit(&region->record[record].freed, now, memory_order_relaxed);
+}
+
 void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
 {
 	struct cl_record *r = &region->record[record];

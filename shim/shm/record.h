@@ -30,6 +30,8 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint64_t now);
 /* EXPORTED to LIMBO: the program freed it. */
 void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now);
+/* Notes that the program unmaps it, at @stack (0: not known).  What follows is cl_record_orphan(). */
+void cl_record_unmapped(struct cl_region *region, uint32_t record, uint64_t now, uint32_t stack);
 /*
  * LIMBO, EXPORTED or ORPHANED to the next generation's FREE, unless somebody holds the record.
  * Returns true if nobody did: then every handle of it is stale, and the block may go back to

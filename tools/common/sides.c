@@ -106,13 +106,15 @@ void cu_side_begin(struct cu_side *side, const char *line)
 	side->living = !strcmp(when, "look") && strcmp(state, "dead") && strcmp(state, "ending");
 }
 
-/* Returns a copy of the stack in @text that begins with "freed from" or "destroyed from". */
+/* Returns a copy of the stack in @text that begins with "freed from", "destroyed from" or "unmapped from". */
 static char *copy_of_freed(const char *text)
 {
 	const char *at = strstr(text, "\n    freed from\n"), *end;
 
 	if (!at)
 		at = strstr(text, "\n    destroyed from\n");
+	if (!at)
+		at = strstr(text, "\n    unmapped from\n");
 	if (!at)
 		return NULL;
 	at = strchr(at + 1, '\n') + 1;
