@@ -353,6 +353,36 @@ IN_A_CHILD(an_open_does_not_wait_for_ever_for_its_exporter)
 	CHECK_EQUAL(cl_record_holders(peer(), other.record, NULL, 0), 0);
 }
 
+/* Its exporter tries to give the block back, since our bit is gone, and at the fourth look has given up. */
+static void gives_up(void)
+{
+	if (waits == 3)
+		atomic_store(life, cl_life(cl_life_generation(*life), CL_EXPORTED));
+}
+static void taken_for_dead_and_tried(void)
+{
+	taken_for_dead();
+	life = &peer()->record[other.record].life;
+	atomic_store(life, cl_life(cl_life_generation(*life), CL_DYING));
+	amid_wait = gives_up;
+}
+
+IN_A_CHILD(who_was_taken_for_dead_holds_again_what_its_exporter_may_not_free)
+{
+	CUdeviceptr p;
+
+	start();
+	CHECK_EQUAL(import(&p, taken_for_dead_and_tried), CUDA_SUCCESS);
+	amid_wait = NULL;
+	CHECK_EQUAL(waits, 3);
+	CHECK(cl_record_held(peer(), other.record));
+	CHECK(!peer()->record[other.record].pinned);
+	CHECK(!other_frees());
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -367,6 +397,7 @@ int main(void)
 		cmocka_unit_test(a_file_of_ours_that_is_just_made_is_not_looked_into),
 		cmocka_unit_test(an_open_that_waits_for_its_exporter_keeps_no_other_thread),
 		cmocka_unit_test(an_open_does_not_wait_for_ever_for_its_exporter),
+		cmocka_unit_test(who_was_taken_for_dead_holds_again_what_its_exporter_may_not_free),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
