@@ -443,10 +443,10 @@ static void stopped_exporters(void)
 		most = withheld(exporters, EXPORTERS, h, all, &seen);
 		note("%u times of 40, at most %.0f MiB", seen, (double)most / (double)MIB);
 		/*
-		 * and each the block that it was just allocating or freeing, the driver's page of the byte that
-		 * waits as that free would, and a block that the collector's thread was just giving back
+		 * and each the block that it was just allocating or freeing, and the driver's page of the byte that
+		 * waits as that free would
 		 */
-		ok(seen >= 5 && most <= budgets + EXPORTERS * (2 * PIECE + 2 * MIB),
+		ok(seen >= 5 && most <= budgets + EXPORTERS * (PIECE + 2 * MIB),
 		   "8 %d stopped exporters withhold their budgets at most, %llu MiB in all: %llu MiB",
 		   EXPORTERS, (unsigned long long)(budgets / MIB), (unsigned long long)(most / MIB));
 		ok(most >= budgets / 2, "control: and that much they have");
