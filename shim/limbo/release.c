@@ -159,77 +159,92 @@ static struct cl_context *context_of_pools_locked(CUdevice device, struct cl_con
 	return other;
 }
 
-/*
- * Frees those of @n blocks that are @left in @stream, waits for it, and takes from @left what the driver has got.  Returns
- * true if none is left.
- */
-static bool free_in_stream(struct cl_block *const *block, unsigned int n, bool *left, CUstream stream)
-{
-	bool any = false, some_left = false;
+/* Blocks of one device, of which those of pools go back. */
+struct pool_batch {
+	struct cl_block *const *block;
+	unsigned int n;
+	bool left[CL_BATCH]; /* of a pool, and the driver has not got it */
+	bool in_stream;	     /* this time only blocks of pools that the program has not destroyed, in our own stream */
+	CUresult *result;    /* what the driver says of each that is not left */
+};
 
-	for (unsigned int i = 0; i < n; i++) {
-		if (!left[i])
+/*
+ * cuMemFree() leaves a block in its pool's USED_MEM_CURRENT for good (measured).  Nobody reads that of a pool that the
+ * program has destroyed, and its blocks must be back before the driver is asked to destroy it.
+ */
+static bool goes_in_stream(const struct cl_block *block)
+{
+	return block->pool && block->pool->phase == CL_OWN_POOL_LIVE;
+}
+
+/* Gives back what is left in @batch, in the visited context.  Returns true if none is left that goes this way. */
+static bool give_pools_back_in(const struct cl_visit *visit, struct pool_batch *batch)
+{
+	CUstream stream = batch->in_stream ? cl_visit_free_stream(visit) : NULL;
+	bool wait = false, some_left = false;
+
+	if (batch->in_stream && !stream)
+		return false;
+	for (unsigned int i = 0; i < batch->n; i++) {
+		CUdeviceptr at = (CUdeviceptr)batch->block[i]->link.key;
+		CUresult result;
+
+		if (!batch->left[i] || (stream && !goes_in_stream(batch->block[i])))
 			continue;
-		left[i] = cl_driver.cuMemFreeAsync((CUdeviceptr)block[i]->link.key, stream) != CUDA_SUCCESS;
-		any |= !left[i];
-		some_left |= left[i];
+		result = stream ? cl_driver.cuMemFreeAsync(at, stream) : cl_driver.cuMemFree_v2(at);
+		/* what cuMemFree() does not know, it would know in no context: another block may be there by then */
+		batch->left[i] = stream ? result != CUDA_SUCCESS :
+					  cl_driver_refuses(result) && result != CUDA_ERROR_INVALID_VALUE;
+		if (!batch->left[i])
+			batch->result[i] = result;
+		wait |= stream && !batch->left[i];
+		some_left |= batch->left[i];
 	}
 	/* a pool that must not use memory again across streams uses it only after this (measured) */
-	if (any)
+	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
 	return !some_left;
 }
 
-/*
- * Gives the blocks of pools among @n blocks of one device back in the order of our own stream, and sets @given of each
- * that the driver has got: cuMemFree() leaves a block in its pool's USED_MEM_CURRENT for good (measured).  A block of a
- * pool that the program has destroyed must be back before the driver is asked to destroy the pool, and nobody reads that
- * pool's counter: it is left to the caller.
- */
-static void give_in_stream_locked(struct cl_block *const *block, unsigned int n, bool *given)
+static void try_contexts_locked(struct pool_batch *batch)
 {
 	struct cl_context *context, *tried[TRIES];
-	bool goes[CL_BATCH], left[CL_BATCH], done = true;
+	bool done = false;
 
-	for (unsigned int i = 0; i < n; i++) {
-		goes[i] = block[i]->kind == CL_POOL && block[i]->pool && block[i]->pool->phase == CL_OWN_POOL_LIVE;
-		left[i] = goes[i];
-		done &= !goes[i];
-	}
-	for (unsigned int k = 0; !done && k < TRIES && (context = context_of_pools_locked(block[0]->device, tried, k)); k++) {
+	for (unsigned int k = 0;
+	     !done && k < TRIES && (context = context_of_pools_locked(batch->block[0]->device, tried, k)); k++) {
 		struct cl_visit visit;
-		CUstream stream;
 
 		tried[k] = context;
 		cl_visit_begin_locked(&visit, context);
-		stream = cl_visit_free_stream(&visit);
-		done = stream && free_in_stream(block, n, left, stream);
+		done = visit.is_there && give_pools_back_in(&visit, batch);
 		cl_visit_end_locked(&visit);
 	}
-	for (unsigned int i = 0; i < n; i++)
-		given[i] = goes[i] && !left[i];
 }
 
 /*
- * The driver has answered @result to cuMemFree() of a pool's @block: in a thread whose own context has ended it refuses
- * all (measured).  Returns what it answers in another context.  What it does not know it would know in none.
+ * Gives the blocks of pools among @n blocks of one device back: first in the order of our own stream, then by cuMemFree().
+ * A context is visited for either, because the thread's own one may have ended.  Sets @given and @result of each that the
+ * driver has got.  What no context takes is left to the caller.
  */
-static CUresult free_elsewhere_locked(const struct cl_block *block, CUresult result)
+static void give_pools_back_locked(struct cl_block *const *block, unsigned int n, bool *given, CUresult *result)
 {
-	struct cl_context *context, *tried[TRIES];
+	struct pool_batch batch = { .block = block, .n = n, .result = result };
+	bool left = false;
 
-	for (unsigned int k = 0; cl_driver_refuses(result) && result != CUDA_ERROR_INVALID_VALUE && k < TRIES &&
-				 (context = context_of_pools_locked(block->device, tried, k));
-	     k++) {
-		struct cl_visit visit;
-
-		tried[k] = context;
-		cl_visit_begin_locked(&visit, context);
-		if (visit.is_there)
-			result = cl_driver.cuMemFree_v2((CUdeviceptr)block->link.key);
-		cl_visit_end_locked(&visit);
+	for (unsigned int i = 0; i < n; i++) {
+		batch.left[i] = block[i]->kind == CL_POOL;
+		batch.in_stream |= batch.left[i] && goes_in_stream(block[i]);
 	}
-	return result;
+	if (batch.in_stream)
+		try_contexts_locked(&batch);
+	batch.in_stream = false;
+	for (unsigned int i = 0; i < n; i++)
+		left |= batch.left[i];
+	if (left)
+		try_contexts_locked(&batch);
+	for (unsigned int i = 0; i < n; i++)
+		given[i] = block[i]->kind == CL_POOL && !batch.left[i];
 }
 
 static void say_if_refused(const struct cl_block *block, CUresult result)
@@ -266,7 +281,7 @@ static void give_all_back_locked(struct cl_exporter *ex, struct cl_block *const 
 	CUstream stream = NULL;
 	struct cl_visit visit;
 
-	give_in_stream_locked(block, n, given);
+	give_pools_back_locked(block, n, given, result);
 	for (unsigned int i = 0; i < n; i++) {
 		rest |= !given[i];
 		memory |= block[i]->kind == CL_MEMORY;
@@ -276,15 +291,13 @@ static void give_all_back_locked(struct cl_exporter *ex, struct cl_block *const 
 	if (memory)
 		stream = cl_visit_free_stream(&visit);
 	for (unsigned int i = 0; i < n; i++)
-		result[i] = given[i] || block[i]->forced_out ? CUDA_SUCCESS : give_back(ex, block[i], stream, &wait);
+		if (!given[i])
+			result[i] = block[i]->forced_out ? CUDA_SUCCESS : give_back(ex, block[i], stream, &wait);
 	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
 	if (rest)
 		cl_visit_end_locked(&visit);
-	for (unsigned int i = 0; i < n; i++)
-		if (block[i]->kind == CL_POOL)
-			result[i] = free_elsewhere_locked(block[i], result[i]);
 	for (unsigned int i = 0; i < n; i++)
 		cl_block_waits_for_pool(&ex->blocks, block[i], false);
 }

@@ -506,6 +506,18 @@ void virtual_told(void)
 	   "17 and when and where it was unmapped");
 	ok(count_said(c, "not_closed=1") == 1, "17 C says that it has not closed it");
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+	/* C ends first, and the exporter's file is still there */
+	p = ENTER("P", .env = ALL);
+	c = ENTER("C", .env = "CULIMBO_REPORT=always");
+	at = virtual_reserve(p, 4 * PIECE);
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	(void)open_block(c, &handle);
+	virtual_unmap(p, at, PIECE);
+	leave(c);
+	ok(count_said(c, "not_closed=1") == 1 && count_said(c, "unmapped by process") == 1,
+	   "17 C, which ends first, says where P unmapped it");
+	leave(p);
 	/* the second three without a collector's thread, which would see C's close before P ends */
 	for (int i = 0; i < 6; i++) {
 		int anew = i % 3;

@@ -117,7 +117,7 @@ pthread_mutex_unlock pthread_self pthread_attr_getstack pthread_attr_destroy pth
 pthread_attr_setschedparam pthread_attr_setschedpolicy pthread_attr_setstacksize getpriority pthread_sigmask pthread_equal pthread_setcancelstate
 pthread_setcanceltype getcontext makecontext sigaltstack swapcontext
 sigaddset sigemptyset sigfillset sigismember sigpending
-access dirfd kill abort pthread_once pthread_key_delete __pthread_key_create
+dirfd kill abort pthread_once pthread_key_delete __pthread_key_create
 _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__'
 # (dlopen() of a loaded driver takes no memory.  abort() and the last two are in libgcc's unwinder, for a
 # case that does not occur: the unwinder always has data, see preload/unwind.c.)

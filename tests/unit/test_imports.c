@@ -120,6 +120,17 @@ IN_A_CHILD(a_strangers_lock_is_not_the_exporters_life)
 	stranger_goes();
 }
 
+/* @p is held by our slot, not pinned, and not held any more once it is closed: then the exporter ends. */
+static void check_held_until_closed(CUdeviceptr p)
+{
+	CHECK(cl_record_held(peer(), other.record));
+	CHECK(!peer()->record[other.record].pinned);
+	CHECK(!other_frees());
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
 IN_A_CHILD(who_was_taken_for_dead_amid_an_open_holds_again)
 {
 	CUdeviceptr p;
@@ -127,12 +138,7 @@ IN_A_CHILD(who_was_taken_for_dead_amid_an_open_holds_again)
 	start();
 	CHECK_EQUAL(import(&p, taken_for_dead), CUDA_SUCCESS);
 	CHECK(slot() >= 0 && slot_is_locked());
-	CHECK(cl_record_held(peer(), other.record));
-	CHECK(!peer()->record[other.record].pinned);
-	CHECK(!other_frees());
-	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
-	CHECK(!cl_record_held(peer(), other.record));
-	finish();
+	check_held_until_closed(p);
 }
 
 IN_A_CHILD(what_was_given_away_meanwhile_is_refused)
@@ -144,6 +150,37 @@ IN_A_CHILD(what_was_given_away_meanwhile_is_refused)
 	CHECK_EQUAL(fake.close_calls, 1);
 	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
+/* Whether the exporter has left its file (linked in by --wrap): reading /proc waits for the exporter's own memory calls. */
+static unsigned int asked;
+bool __real_cl_liveness_has_left(const struct cl_identity *exporter, uint32_t file_id);
+bool __wrap_cl_liveness_has_left(const struct cl_identity *exporter, uint32_t file_id);
+bool __wrap_cl_liveness_has_left(const struct cl_identity *exporter, uint32_t file_id)
+{
+	CHECK(cl_try_lock(&cl_imports_lock));
+	cl_unlock(&cl_imports_lock);
+	CHECK(cl_try_lock(&cl_exports_lock));
+	cl_unlock(&cl_exports_lock);
+	asked++;
+	return __real_cl_liveness_has_left(exporter, file_id);
+}
+
+IN_A_CHILD(a_stale_open_keeps_no_lock_while_it_looks_at_its_exporter)
+{
+	CUipcMemHandle stale, now;
+	CUdeviceptr p;
+
+	start();
+	stale = other.handle;
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	CHECK(other_frees());
+	now = other_exports_again();
+	CHECK_EQUAL(import(&p, nothing), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(asked, 1);
+	CHECK(memcmp(&stale, &now, sizeof stale) != 0);
 	finish();
 }
 
@@ -375,12 +412,7 @@ IN_A_CHILD(who_was_taken_for_dead_holds_again_what_its_exporter_may_not_free)
 	CHECK_EQUAL(import(&p, taken_for_dead_and_tried), CUDA_SUCCESS);
 	amid_wait = NULL;
 	CHECK_EQUAL(waits, 3);
-	CHECK(cl_record_held(peer(), other.record));
-	CHECK(!peer()->record[other.record].pinned);
-	CHECK(!other_frees());
-	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
-	CHECK(!cl_record_held(peer(), other.record));
-	finish();
+	check_held_until_closed(p);
 }
 
 int main(void)
@@ -392,6 +424,7 @@ int main(void)
 		cmocka_unit_test(a_strangers_lock_is_not_the_exporters_life),
 		cmocka_unit_test(who_was_taken_for_dead_amid_an_open_holds_again),
 		cmocka_unit_test(what_was_given_away_meanwhile_is_refused),
+		cmocka_unit_test(a_stale_open_keeps_no_lock_while_it_looks_at_its_exporter),
 		cmocka_unit_test(who_was_taken_for_dead_opens_what_has_the_record_now),
 		cmocka_unit_test(a_hold_lasts_as_long_as_any_of_its_mappings),
 		cmocka_unit_test(a_file_of_ours_that_is_just_made_is_not_looked_into),

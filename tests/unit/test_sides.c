@@ -77,6 +77,30 @@ static void a_leak_is_told_by_its_importer(void **state)
 	cu_sides_free(sides);
 }
 
+/* The stack is there whatever the report says that happened to the block. */
+static void memory_that_was_unmapped_or_destroyed_has_its_stack(void **state)
+{
+	static const char *const lines[] = {
+		"  UNMAPPED: x\n    unmapped from\n      #0 0x1 (/a+0x1)\n    HINT: x\n",
+		"  LEAK: x\n    destroyed from\n      #0 0x1 (/a+0x1)\n    HINT: x\n",
+	};
+
+	(void)state;
+	for (unsigned int i = 0; i < sizeof lines / sizeof *lines; i++) {
+		const char *text, *json;
+		char report[2048];
+		struct cu_sides *sides;
+		struct cu_side side;
+
+		snprintf(report, sizeof report, "%s%s%s", EXPORTER, lines[i], RECLAIMED("2"));
+		sides = learned(report, IMPORTER NOT_CLOSED("2"));
+		cu_side_begin(&side, IMPORTER);
+		assert_true(cu_sides_stands_for(sides, &side, NOT_CLOSED("2"), &text, &json));
+		assert_string_equal(text, "      #0 0x1 (/a+0x1)\n");
+		cu_sides_free(sides);
+	}
+}
+
 static void what_the_importer_does_not_tell_stays(void **state)
 {
 	/* in turn: the importer reports fewer blocks, it lives and uses them, it reports nothing */
@@ -98,6 +122,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_leak_is_told_by_its_importer),
+		cmocka_unit_test(memory_that_was_unmapped_or_destroyed_has_its_stack),
 		cmocka_unit_test(what_the_importer_does_not_tell_stays),
 		cmocka_unit_test(a_block_that_was_closed_later_is_another_bug),
 	};
