@@ -164,18 +164,10 @@ struct pool_batch {
 	struct cl_block *const *block;
 	unsigned int n;
 	bool left[CL_BATCH]; /* of a pool, and the driver has not got it */
-	bool in_stream;	     /* this time only blocks of pools that the program has not destroyed, in our own stream */
+	bool live[CL_BATCH]; /* of a pool that the program had not destroyed when this batch was taken */
+	bool in_stream;	     /* this time only the live ones, in our own stream */
 	CUresult *result;    /* what the driver says of each that is not left */
 };
-
-/*
- * cuMemFree() leaves a block in its pool's USED_MEM_CURRENT for good (measured).  Nobody reads that of a pool that the
- * program has destroyed, and its blocks must be back before the driver is asked to destroy it.
- */
-static bool goes_in_stream(const struct cl_block *block)
-{
-	return block->pool && block->pool->phase == CL_OWN_POOL_LIVE;
-}
 
 /* Gives back what is left in @batch, in the visited context.  Returns true if none is left that goes this way. */
 static bool give_pools_back_in(const struct cl_visit *visit, struct pool_batch *batch)
@@ -189,7 +181,7 @@ static bool give_pools_back_in(const struct cl_visit *visit, struct pool_batch *
 		CUdeviceptr at = (CUdeviceptr)batch->block[i]->link.key;
 		CUresult result;
 
-		if (!batch->left[i] || (stream && !goes_in_stream(batch->block[i])))
+		if (!batch->left[i] || (stream && !batch->live[i]))
 			continue;
 		result = stream ? cl_driver.cuMemFreeAsync(at, stream) : cl_driver.cuMemFree_v2(at);
 		/* what cuMemFree() does not know, it would know in no context: another block may be there by then */
@@ -226,6 +218,10 @@ static void try_contexts_locked(struct pool_batch *batch)
  * Gives the blocks of pools among @n blocks of one device back: first in the order of our own stream, then by cuMemFree().
  * A context is visited for either, because the thread's own one may have ended.  Sets @given and @result of each that the
  * driver has got.  What no context takes is left to the caller.
+ *
+ * cuMemFree() leaves a block in its pool's USED_MEM_CURRENT for good (measured).  Nobody reads that of a pool that the
+ * program has destroyed, and its blocks must be back before the driver is asked to destroy it.  Which pools live is read
+ * before the visits, which give the lock up: a pool that the program destroys meanwhile waits for these blocks either way.
  */
 static void give_pools_back_locked(struct cl_block *const *block, unsigned int n, bool *given, CUresult *result)
 {
@@ -234,7 +230,8 @@ static void give_pools_back_locked(struct cl_block *const *block, unsigned int n
 
 	for (unsigned int i = 0; i < n; i++) {
 		batch.left[i] = block[i]->kind == CL_POOL;
-		batch.in_stream |= batch.left[i] && goes_in_stream(block[i]);
+		batch.live[i] = batch.left[i] && block[i]->pool && block[i]->pool->phase == CL_OWN_POOL_LIVE;
+		batch.in_stream |= batch.live[i];
 	}
 	if (batch.in_stream)
 		try_contexts_locked(&batch);

@@ -217,6 +217,49 @@ IN_A_CHILD(a_block_of_a_pool_goes_back_in_a_streams_order)
 	CHECK_EQUAL(pool.destroys, 1);
 }
 
+static bool is_destroyed;
+static void *destroy_pool(void *unused)
+{
+	(void)unused;
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	return NULL;
+}
+static CUresult exchange_when_destroyed(CUstreamCaptureMode *mode)
+{
+	pthread_t thread;
+
+	if (!is_destroyed) {
+		is_destroyed = true;
+		CHECK_EQUAL(pthread_create(&thread, NULL, destroy_pool, NULL), 0);
+		pthread_join(thread, NULL);
+	}
+	return fake_exchange(mode);
+}
+
+/* Who gives a block back holds no lock meanwhile: which way it goes is decided before. */
+IN_A_CHILD(a_pool_that_is_destroyed_while_its_block_goes_back_waits_for_that)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p;
+
+	start_pools();
+	cl_driver.cuMemFreeAsync = free_in_own_stream;
+	cl_driver.cuStreamSynchronize = wait_for_own_stream;
+	know(CONTEXT_A);
+	p = shared(&data);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	own_stream.frees = own_stream.frees_waited = 0;
+	is_destroyed = false;
+	cl_driver.cuThreadExchangeStreamCaptureMode = exchange_when_destroyed;
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK(is_destroyed);
+	CHECK_EQUAL(own_stream.frees, 1);
+	CHECK_EQUAL(own_stream.frees_waited, 1);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(pool.destroys, 1);
+	CHECK_EQUAL(pool.frees_before, pool.frees);
+}
+
 IN_A_CHILD(a_context_that_fails_or_is_of_another_device_keeps_no_block_of_a_pool)
 {
 	CUmemPoolPtrExportData data;
@@ -278,6 +321,7 @@ int main(void)
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_no_pools_end),
 		cmocka_unit_test(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped),
 		cmocka_unit_test(a_block_of_a_pool_goes_back_in_a_streams_order),
+		cmocka_unit_test(a_pool_that_is_destroyed_while_its_block_goes_back_waits_for_that),
 		cmocka_unit_test(a_context_that_fails_or_is_of_another_device_keeps_no_block_of_a_pool),
 		cmocka_unit_test(a_thread_whose_context_has_ended_gives_a_block_of_a_pool_back),
 	};
