@@ -527,6 +527,8 @@ static bool wanted(const char *name, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	static const struct more_question *const more[] = { pool_questions, capture_questions, pinned_questions };
+
 	at = mmap(NULL, 128, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED)
 		return 1;
@@ -534,11 +536,9 @@ int main(int argc, char **argv)
 		if (wanted(questions[q].name, argc, argv))
 			for (which_call = 0; which_call < (questions[q].of_calls ? CALLS : 1); which_call++)
 				put(questions[q].name, questions[q].ask, QUESTION_MS);
-	for (const struct pool_question *q = pool_questions; q->name; q++)
-		if (wanted(q->name, argc, argv))
-			put(q->name, q->ask, q->limit_ms ? q->limit_ms : QUESTION_MS);
-	for (const struct pool_question *q = capture_questions; q->name; q++)
-		if (wanted(q->name, argc, argv))
-			put(q->name, q->ask, q->limit_ms ? q->limit_ms : QUESTION_MS);
+	for (unsigned int i = 0; i < sizeof(more) / sizeof(more[0]); i++)
+		for (const struct more_question *q = more[i]; q->name; q++)
+			if (wanted(q->name, argc, argv))
+				put(q->name, q->ask, q->limit_ms ? q->limit_ms : QUESTION_MS);
 	return 0;
 }

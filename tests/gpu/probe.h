@@ -27,12 +27,12 @@ double now_ms(void);
 /* Calls cuInit, retains the primary context, creates the stream. */
 void begin(void);
 
-/* The questions of probe_pools.c and probe_captures.c; the last entry has no name. */
-struct pool_question {
+/* The questions of the other files; the last entry has no name. */
+struct more_question {
 	const char *name;
 	void (*ask)(void);
 	unsigned int limit_ms; /* 0: QUESTION_MS */
 };
-extern const struct pool_question pool_questions[], capture_questions[];
+extern const struct more_question pool_questions[], capture_questions[], pinned_questions[];
 
 #endif

@@ -191,7 +191,7 @@ static void refusals_alone(void)
 	}
 }
 
-const struct pool_question capture_questions[] = {
+const struct more_question capture_questions[] = {
 	{ "capture-refusals", refusals, 0 },
 	{ "capture-none-refusals", refusals_alone, 0 },
 	{ "pool-capture-export", capture_export, 0 },

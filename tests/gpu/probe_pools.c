@@ -468,7 +468,7 @@ static void freed_twice(void)
 	measured("a pool's block freed by cuMemFreeAsync %d, again by cuMemFree %d, by cuMemFreeAsync %d", r[0], r[1], r[2]);
 }
 
-const struct pool_question pool_questions[] = {
+const struct more_question pool_questions[] = {
 	{ "pool-importer-free-work-before", free_work_before, 0 },
 	{ "pool-importer-free-times", free_times, 0 },
 	{ "pool-no-context", no_context, 0 },

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Questions about pinned host memory: can a deferred free wait by the end of a pinned byte, instead of by that of a
+ * byte of the device?  doc/measurements.md says what the byte of the device costs.
+ */
+#include "probe.h"
+#include "kernels.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAIRS = 2000, THREADS = 4, WORK_MS = 60, PAGE = 4096 };
+
+/* Calls that cuda_door.h lacks. */
+#define PINNED_CALLS(X)                                            \
+	X(cuMemHostAlloc, (void **, size_t, unsigned int))         \
+	X(cuMemFreeHost, (void *))                                 \
+	X(cuMemHostRegister_v2, (void *, size_t, unsigned int))    \
+	X(cuMemHostUnregister, (void *))
+static struct {
+#define X(name, params) CUresult(CUDAAPI *name) params;
+	PINNED_CALLS(X)
+#undef X
+} p;
+
+/* ------------------------------------------- the ways to have a byte that the driver ends */
+union byte {
+	CUdeviceptr device;
+	void *host;
+};
+static CUresult make_device(union byte *byte) { return cu.cuMemAlloc_v2(&byte->device, 1); }
+static CUresult end_device(union byte *byte) { return cu.cuMemFree_v2(byte->device); }
+static CUresult make_pinned(union byte *byte) { return p.cuMemHostAlloc(&byte->host, 1, 0); }
+static CUresult make_portable(union byte *byte) { return p.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_PORTABLE); }
+static CUresult make_mapped(union byte *byte) { return p.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_DEVICEMAP); }
+static CUresult make_combined(union byte *byte) { return p.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_WRITECOMBINED); }
+static CUresult end_pinned(union byte *byte) { return p.cuMemFreeHost(byte->host); }
+static CUresult make_registered(union byte *byte)
+{
+	byte->host = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return byte->host == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : p.cuMemHostRegister_v2(byte->host, PAGE, 0);
+}
+static CUresult end_registered(union byte *byte)
+{
+	CUresult result = p.cuMemHostUnregister(byte->host);
+
+	munmap(byte->host, PAGE);
+	return result;
+}
+static const struct way {
+	const char *name;
+	CUresult (*make)(union byte *byte), (*end)(union byte *byte);
+} ways[] = {
+	{ "a byte of the device", make_device, end_device },
+	{ "a pinned byte", make_pinned, end_pinned },
+	{ "a pinned byte, portable", make_portable, end_pinned },
+	{ "a pinned byte, mapped", make_mapped, end_pinned },
+	{ "a pinned byte, write-combined", make_combined, end_pinned },
+	{ "a registered page", make_registered, end_registered },
+};
+enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
+
+static CUfunction spin;
+
+static void begin_pinned(void)
+{
+	CUmodule module;
+	void *library;
+
+	begin();
+	library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+#define X(name, params)                                                        \
+	{                                                                      \
+		void *found = library ? dlsym(library, #name) : NULL;          \
+		must(found ? 0 : -1, #name);                                   \
+		memcpy(&p.name, &found, sizeof(found));                        \
+	}
+	PINNED_CALLS(X)
+#undef X
+	MUST(cu.cuModuleLoadData(&module, timed_kernels));
+	MUST(cu.cuModuleGetFunction(&spin, module, "culimbo_spin"));
+}
+
+/* ---------------------------------------------------------------------------- what it costs */
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* @us: PAIRS times of making, and as many of ending. */
+static void time_pairs(const struct way *way, double (*us)[PAIRS])
+{
+	for (unsigned int i = 0; i < PAIRS; i++) {
+		union byte byte;
+		double from = now_ms(), made;
+
+		must(way->make(&byte), way->name);
+		made = now_ms();
+		must(way->end(&byte), way->name);
+		us[0][i] = (made - from) * 1e3;
+		us[1][i] = (now_ms() - made) * 1e3;
+	}
+	for (unsigned int k = 0; k < 2; k++)
+		qsort(us[k], PAIRS, sizeof(us[k][0]), by_size);
+}
+
+static void pinned_cost(void)
+{
+	static double us[2][PAIRS];
+	union byte kept[2];
+
+	begin_pinned();
+	for (unsigned int keeps = 0; keeps < 2; keeps++) {
+		if (keeps)
+			for (unsigned int i = 0; i < 2; i++)
+				MUST(ways[i].make(&kept[i]));
+		for (const struct way *way = ways; way < ways + WAYS; way++) {
+			time_pairs(way, us);
+			measured("%s%s: made in %.2f us (worst %.0f), ended in %.2f us (worst %.0f)", way->name,
+				 keeps ? ", another of its kind is there" : "", us[0][PAIRS / 2], us[0][PAIRS - 1],
+				 us[1][PAIRS / 2], us[1][PAIRS - 1]);
+		}
+	}
+}
+
+static void *pairs_of_a_thread(void *arg)
+{
+	double (*us)[PAIRS] = calloc(2, sizeof(*us));
+
+	must(us ? cu.cuCtxSetCurrent(primary) : CUDA_ERROR_OUT_OF_MEMORY, "a thread");
+	time_pairs(arg, us);
+	free(us);
+	return NULL;
+}
+static void pinned_threads(void)
+{
+	pthread_t thread[THREADS];
+
+	begin_pinned();
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		double from = now_ms();
+
+		for (unsigned int i = 0; i < THREADS; i++)
+			must(pthread_create(&thread[i], NULL, pairs_of_a_thread, (void *)(uintptr_t)way), "a thread");
+		for (unsigned int i = 0; i < THREADS; i++)
+			pthread_join(thread[i], NULL);
+		measured("%s, %d threads at once: %.2f us a pair", way->name, THREADS, (now_ms() - from) * 1e3 / PAIRS);
+	}
+}
+
+/* ------------------------------------------------------------------------ what the end waits for */
+static void CUDA_CB sleep_while(void *unused)
+{
+	double until = now_ms() + WORK_MS;
+
+	(void)unused;
+	while (now_ms() < until)
+		;
+}
+
+static void work_in(CUstream in, bool host)
+{
+	uint64_t ns = WORK_MS * 1000000ull;
+	void *parameters[] = { &ns };
+
+	if (host)
+		MUST(cu.cuLaunchHostFunc(in, sleep_while, NULL));
+	else
+		MUST(cu.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, in, parameters, NULL));
+}
+
+static void waits_for(const char *where, CUstream in, CUcontext of, bool host)
+{
+	for (const struct way *way = ways; way < ways + WAYS; way++)
+		for (unsigned int late = 0; late < 2; late++) { /* late: the byte is made while the work runs */
+			double from, made, ended;
+			union byte byte;
+			int left;
+
+			if (!late)
+				MUST(way->make(&byte));
+			MUST(cu.cuCtxSetCurrent(of));
+			work_in(in, host);
+			MUST(cu.cuCtxSetCurrent(primary));
+			from = now_ms();
+			if (late)
+				MUST(way->make(&byte));
+			made = now_ms();
+			MUST(way->end(&byte));
+			ended = now_ms();
+			MUST(cu.cuCtxSetCurrent(of));
+			left = DO(cu.cuStreamQuery(in));
+			MUST(cu.cuCtxSynchronize());
+			MUST(cu.cuCtxSetCurrent(primary));
+			measured("a %s of %d ms in %s; %s, made %s: made in %.2f ms, ended in %.2f ms, then the stream gives %d",
+				 host ? "host function" : "kernel", WORK_MS, where, way->name, late ? "meanwhile" : "before",
+				 made - from, ended - made, left);
+		}
+}
+
+static void pinned_waits(void)
+{
+	CUstream blocking, elsewhere;
+	CUcontext other;
+
+	begin_pinned();
+	MUST(cu.cuStreamCreate(&blocking, 0));
+	for (unsigned int host = 0; host < 2; host++) {
+		waits_for("the legacy stream", CU_STREAM_LEGACY, primary, host);
+		waits_for("the thread's default stream", CU_STREAM_PER_THREAD, primary, host);
+		waits_for("a blocking stream", blocking, primary, host);
+		waits_for("a non-blocking stream", stream, primary, host);
+	}
+	MUST(cu.cuCtxCreate_v2(&other, 0, 0));
+	MUST(cu.cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
+	MUST(cu.cuCtxSetCurrent(primary));
+	waits_for("a stream of another context", elsewhere, other, true);
+}
+
+/* ----------------------------------------------------------------------------------- captures */
+static const char *const modes[] = { "global", "thread-local", "relaxed" };
+
+enum who { ITSELF, ANOTHER, ANOTHER_RELAXED, WHO };
+static const char *const who_names[] = { "the capturing thread", "another thread", "another thread, in relaxed mode" };
+
+static struct {
+	const struct way *way;
+	enum who who;
+	int made, ended;
+} call;
+
+static void *make_and_end(void *unused)
+{
+	CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+	union byte byte;
+
+	(void)unused;
+	if (call.who != ITSELF)
+		MUST(cu.cuCtxSetCurrent(primary));
+	if (call.who == ANOTHER_RELAXED)
+		MUST(cu.cuThreadExchangeStreamCaptureMode(&relaxed));
+	call.ended = -1;
+	call.made = DO(call.way->make(&byte));
+	if (!call.made)
+		call.ended = DO(call.way->end(&byte));
+	return NULL;
+}
+
+static void in_a_capture(CUstream capturing, const char *kind_of_stream, unsigned int mode)
+{
+	CUgraph graph = NULL;
+	pthread_t thread;
+	int over;
+
+	MUST(cu.cuStreamBeginCapture_v2(capturing, (CUstreamCaptureMode)mode));
+	if (call.who == ITSELF) {
+		make_and_end(NULL);
+	} else {
+		must(pthread_create(&thread, NULL, make_and_end, NULL), "a thread");
+		pthread_join(thread, NULL);
+	}
+	over = DO(cu.cuStreamEndCapture(capturing, &graph));
+	if (graph)
+		cu.cuGraphDestroy(graph);
+	measured("while %s stream captures in %s mode, %s: %s is made %d, ended %d (end of capture %d)", kind_of_stream,
+		 modes[mode], who_names[call.who], call.way->name, call.made, call.ended, over);
+}
+
+/* The byte that is made before the capture: only its end comes meanwhile. */
+static void ended_in_a_capture(CUstream capturing, const char *kind_of_stream, unsigned int mode)
+{
+	CUgraph graph = NULL;
+	union byte byte;
+	int ended, over;
+
+	MUST(call.way->make(&byte));
+	MUST(cu.cuStreamBeginCapture_v2(capturing, (CUstreamCaptureMode)mode));
+	ended = DO(call.way->end(&byte));
+	over = DO(cu.cuStreamEndCapture(capturing, &graph));
+	if (graph)
+		cu.cuGraphDestroy(graph);
+	measured("while %s stream captures in %s mode: %s, made before, is ended %d (end of capture %d)", kind_of_stream,
+		 modes[mode], call.way->name, ended, over);
+}
+
+static void pinned_captures(void)
+{
+	CUstream blocking;
+
+	begin_pinned();
+	MUST(cu.cuStreamCreate(&blocking, 0));
+	for (call.way = ways; call.way < ways + WAYS; call.way++)
+		for (unsigned int mode = 0; mode < 3; mode++) {
+			for (unsigned int who = 0; who < WHO; who++) {
+				call.who = (enum who)who;
+				in_a_capture(stream, "a non-blocking", mode);
+				in_a_capture(blocking, "a blocking", mode);
+			}
+			ended_in_a_capture(stream, "a non-blocking", mode);
+			ended_in_a_capture(blocking, "a blocking", mode);
+		}
+}
+
+/* ------------------------------------------------------------------------------ a full device */
+static void pinned_full(void)
+{
+	size_t free_bytes = 0, total;
+	unsigned int blocks = 0;
+	CUdeviceptr block;
+
+	begin_pinned();
+	for (size_t size = (size_t)1 << 30; size; size /= 2)
+		while (cu.cuMemAlloc_v2(&block, size) == CUDA_SUCCESS)
+			blocks++;
+	MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		double from = now_ms(), made;
+		union byte byte;
+		int ended = -1, result;
+
+		result = DO(way->make(&byte));
+		made = now_ms();
+		if (!result)
+			ended = DO(way->end(&byte));
+		measured("%u blocks fill the device (%zu bytes free): %s is made %d in %.2f ms, ended %d in %.2f ms", blocks, free_bytes,
+			 way->name, result, made - from, ended, now_ms() - made);
+	}
+}
+
+const struct more_question pinned_questions[] = {
+	{ "pinned-cost", pinned_cost, 20000 },
+	{ "pinned-threads", pinned_threads, 20000 },
+	{ "pinned-waits", pinned_waits, 40000 },
+	{ "pinned-captures", pinned_captures, 20000 },
+	{ "pinned-full", pinned_full, 20000 },
+	{ NULL, NULL, 0 },
+};
