@@ -2,7 +2,9 @@
 /* The memory pools of which this process has exported blocks: see own_pools.h. */
 #include <stdlib.h>
 
+#include "shim/base/descriptor.h"
 #include "shim/blocks/own_pools.h"
+#include "shim/self/self.h"
 
 static struct cl_list *list_of(struct cl_own_pools *pools, uint8_t phase)
 {
@@ -153,7 +155,7 @@ bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd)
 		return false;
 	drop_kept(pools, pool);
 	if (fd >= 0)
-		pool->kept = cl_own_fd_keep(fd);
+		pool->kept = cl_own_fd_of(cl_fd_move_high(fd, &cl_self_known.room));
 	if (pool->kept.ino)
 		cl_list_add(&pools->keeping, &pool->keeps);
 	return true;

@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "shim/base/list.h"
-#include "shim/descriptors/socket.h"
+#include "shim/base/own_fd.h"
 
 struct cl_own_pool {
 	struct cl_node node; /* on the list of its phase */

@@ -8,7 +8,7 @@
 #include "shim/self/self.h"
 #include "shim/descriptors/ask.h"
 #include "shim/descriptors/flight.h"
-#include "shim/descriptors/socket.h"
+#include "shim/descriptors/address.h"
 #include "shim/shm/gc.h"
 
 #define MILLISECOND 1000000ull

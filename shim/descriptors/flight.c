@@ -4,13 +4,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/base/clock.h"
 #include "shim/base/descriptor.h"
+#include "shim/base/own_fd.h"
 #include "shim/descriptors/flight.h"
-#include "shim/descriptors/socket.h"
 #include "shim/self/self.h"
 
 static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_FLIGHT); /* all that follows */
@@ -43,19 +42,13 @@ void cl_flight_end(void)
 
 int cl_flight_enter(int fd)
 {
-	struct cl_own_fd own = { .fd = -1 };
-	struct stat st;
-	bool room = false;
+	struct cl_own_fd own;
+	bool room;
 
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
-	own.fd = cl_fd_move_high_for_now(fd, &cl_self_known.room);
-	if (fstat(own.fd, &st)) {
-		if (errno != EBADF)
-			close(own.fd);
+	own = cl_own_fd_of(cl_fd_move_high_for_now(fd, &cl_self_known.room));
+	if (own.fd < 0)
 		return -EMFILE;
-	}
-	own.dev = st.st_dev;
-	own.ino = st.st_ino;
 	cl_lock(&lock);
 	room = flights < CL_FLIGHTS;
 	if (room)

@@ -9,11 +9,12 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/descriptor.h"
+#include "shim/base/own_fd.h"
 #include "shim/base/thread.h"
 #include "shim/self/self.h"
 #include "shim/descriptors/flight.h"
 #include "shim/descriptors/server.h"
-#include "shim/descriptors/socket.h"
+#include "shim/descriptors/address.h"
 #include "shim/shm/record.h"
 
 #define MILLISECOND 1000000ull
@@ -240,7 +241,7 @@ static bool take_one(struct cl_session *session)
 		session->pause = cl_now() + SHORT_PAUSE;
 		return false;
 	}
-	own = cl_own_fd_keep(fd);
+	own = cl_own_fd_of(cl_fd_move_high(fd, &cl_self_known.room));
 	if (own.fd < 0)
 		return true;
 	if (getsockopt(own.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.uid != geteuid()) {
@@ -418,7 +419,7 @@ static int open_socket(struct cl_session *session)
 	if (fd < 0) {
 		err = -errno;
 	} else {
-		session->listener = cl_own_fd_keep(fd);
+		session->listener = cl_own_fd_of(cl_fd_move_high(fd, &cl_self_known.room));
 		err = bind_to(session, session->listener.fd, &address);
 		if (err)
 			cl_own_fd_close(&session->listener);

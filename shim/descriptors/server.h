@@ -18,7 +18,7 @@
  *    thread works while the program's threads are busy, and no thread waits for a peer under a lock.
  *  - If the process has no descriptor left, the peer gets that error, and the service goes on.  Without a
  *    thread, memory or room for the socket cl_server_need() returns why, and leaves nothing behind.
- *  - A descriptor that the program has closed is not used again: see socket.h.  When the listening
+ *  - A descriptor that the program has closed is not used again: see base/own_fd.h.  When the listening
  *    one has gone, or the socket's name, the session ends and the next need begins another.
  *  - All descriptors are close-on-exec.  A forked child has no service, and neither answers nor
  *    ends its parent's.

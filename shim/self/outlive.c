@@ -9,19 +9,18 @@
 
 #include "shim/base/descriptor.h"
 #include "shim/base/options.h"
+#include "shim/base/own_fd.h"
 #include "shim/self/outlive.h"
 #include "shim/self/self.h"
 
 /*
- * Our lock: the process that took it, its descriptor, and the file of that.  A child without fork handlers
+ * Our lock: the process that took it, and the file that it is on.  A child without fork handlers
  * finds its parent's pid here.  Two threads that fork at once may both take it, which does no harm: each
  * lock lasts as long as the other would.
  */
 static struct {
 	_Atomic pid_t pid;
-	int fd;
-	dev_t dev;
-	ino_t ino;
+	struct cl_own_fd file;
 } lock;
 
 /* The process that has called cuInit(): its parent's contexts are none of its own.  And one that got no lock. */
@@ -52,8 +51,8 @@ static bool is_kept(void)
 {
 	struct stat st;
 
-	return atomic_load_explicit(&lock.pid, memory_order_acquire) == getpid() && !fstat(lock.fd, &st) &&
-	       st.st_dev == lock.dev && st.st_ino == lock.ino && st.st_nlink;
+	return atomic_load_explicit(&lock.pid, memory_order_acquire) == getpid() && cl_own_fd_is_ours(&lock.file) &&
+	       !fstat(lock.file.fd, &st) && st.st_nlink;
 }
 
 static void take(void)
@@ -77,9 +76,7 @@ static void take(void)
 		}
 		if (st.st_nlink) {
 			/* the former one, of a removed directory or of a parent without fork handlers, is left to its copies */
-			lock.fd = fd;
-			lock.dev = st.st_dev;
-			lock.ino = st.st_ino;
+			lock.file = cl_own_fd_of(fd);
 			atomic_store_explicit(&lock.pid, getpid(), memory_order_release);
 			return;
 		}
@@ -130,7 +127,7 @@ bool cl_outlive_is_outlived(const struct cl_identity *who)
 		return false;
 	/* our own lock does not count: @who may be this process as it was before it called exec */
 	if (is_kept())
-		return !ask(lock.fd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
+		return !ask(lock.file.fd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
 	fd = cl_self_open_dir(false);
 	if (fd < 0)
 		return false;
@@ -144,5 +141,5 @@ bool cl_outlive_uses(int dirfd)
 	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 
 	/* by our own open file, whose lock does not count, if it is of this directory */
-	return !ask(is_kept() ? lock.fd : dirfd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
+	return !ask(is_kept() ? lock.file.fd : dirfd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
 }

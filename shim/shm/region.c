@@ -401,12 +401,16 @@ void cl_region_close(struct cl_region *region)
 	region->fd = -1;
 }
 
+static bool is_file_of(const struct cl_region *region, const struct stat *st)
+{
+	return st->st_dev == region->dev && st->st_ino == region->ino;
+}
+
 bool cl_region_fd_intact(const struct cl_region *region)
 {
 	struct stat st;
 
-	return region->fd >= 0 && fstat(region->fd, &st) == 0 && st.st_dev == region->dev &&
-	       st.st_ino == region->ino;
+	return region->fd >= 0 && fstat(region->fd, &st) == 0 && is_file_of(region, &st);
 }
 
 int cl_region_fd_restore(struct cl_region *region, int dirfd)
@@ -419,7 +423,7 @@ int cl_region_fd_restore(struct cl_region *region, int dirfd)
 	fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return -errno;
-	if (fstat(fd, &st) || st.st_dev != region->dev || st.st_ino != region->ino) {
+	if (fstat(fd, &st) || !is_file_of(region, &st)) {
 		close(fd);
 		return -ESTALE;
 	}
@@ -478,7 +482,7 @@ static int unlink_named(const struct cl_region *region, int dirfd, const char *p
 	make_name(name, prefix, region->file_id);
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
-	if (st.st_dev != region->dev || st.st_ino != region->ino)
+	if (!is_file_of(region, &st))
 		return -ESTALE;
 	cl_region_socket_name(socket, region->file_id);
 	unlinkat(dirfd, socket, 0);
@@ -496,8 +500,7 @@ bool cl_region_has_no_name(const struct cl_region *region)
 {
 	struct stat st;
 
-	return region->fd >= 0 && !fstat(region->fd, &st) && st.st_dev == region->dev && st.st_ino == region->ino &&
-	       !st.st_nlink;
+	return region->fd >= 0 && !fstat(region->fd, &st) && is_file_of(region, &st) && !st.st_nlink;
 }
 
 int cl_region_end(const struct cl_region *region, int dirfd)
@@ -508,8 +511,7 @@ int cl_region_end(const struct cl_region *region, int dirfd)
 	make_name(name, finished, region->file_id);
 	make_name(ending, unfinished, region->file_id);
 	/* if it is killed here, a gc removes the file; if the rename fails, the moment is short */
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == region->dev &&
-	    st.st_ino == region->ino)
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && is_file_of(region, &st))
 		renameat2(dirfd, name, dirfd, ending, RENAME_NOREPLACE);
 	return cl_region_unlink(region, dirfd);
 }

@@ -22,7 +22,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/descriptors/protocol.h"
-#include "shim/descriptors/socket.h"
+#include "shim/descriptors/address.h"
 #include "shim/self/self.h"
 #include "shim/shm/record.h"
 #include "tests/fuzz/context.h"

@@ -18,7 +18,7 @@
 #include "shim/base/log.h"
 #include "shim/descriptors/flight.h"
 #include "shim/descriptors/server.h"
-#include "shim/descriptors/socket.h"
+#include "shim/descriptors/address.h"
 #include "shim/self/self.h"
 #include "shim/shm/record.h"
 #include "tests/fuzz/fuzz.h"
