@@ -439,8 +439,7 @@ static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uin
 	if (!block)
 		return false;
 	range->block = NULL;
-	if (block->record != CL_NO_RECORD)
-		cl_record_unmapped(ex->blocks.region, block->record, cl_now(), stack);
+	cl_record_unmapped(ex->blocks.region, block->record, cl_now(), stack);
 	cl_still_unmapped_locked(ex, block, range->physical->number, stack);
 	return cl_limbo_forget_block_locked(ex, block);
 }
