@@ -266,8 +266,14 @@ static void remove_own_file(bool locked)
 
 	if (dirfd < 0)
 		return;
-	if (cl_own.file_id)
+	if (cl_own.file_id) {
+		/* a thread that gives blocks back sees the file with its name, or that we have removed it */
+		bool alone = lock_within(&cl_exports_lock, CL_END_WAIT);
+
 		cl_self.file_ended = cl_region_end(&cl_own, dirfd) == 0;
+		if (alone)
+			cl_unlock(&cl_exports_lock);
+	}
 	/* killed processes have left their files, and we may be the last process that can remove them */
 	if (locked)
 		cl_gc_directory(dirfd, is_open_here);
@@ -345,7 +351,8 @@ int cl_process_end(int status)
 	/* not CL_GUARD: the end of a child that has its parent's memory changes nothing there */
 	CL_UNCANCELLED;
 
-	if (!cl_sharing()) {
+	/* acquire: another thread may just have begun to share */
+	if (!(atomic_load_explicit(&cl_sharing_flag, memory_order_acquire) & CL_SHARES)) {
 		end_without_sharing();
 		cl_trace_end();
 		if (cl_options.report.number == CL_REPORT_ALWAYS && !cl_options.disable.number &&

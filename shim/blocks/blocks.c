@@ -196,7 +196,7 @@ struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 			cl_device_limbo_locked(&blocks->devices, blocks->region, what->device);
 		/* the record is free, so nobody reads its stacks yet */
 		blocks->region->record[block->record].export_stack = stack;
-		blocks->region->record[block->record].free_stack = 0;
+		cl_record_freed_from(blocks->region, block->record, 0);
 		*generation = cl_record_publish(blocks->region, block->record, what);
 		blocks->by_record[block->record / CL_CHUNK][block->record % CL_CHUNK] = block;
 		atomic_fetch_add_explicit(&blocks->region->header->live_blocks, 1, memory_order_relaxed);
@@ -249,7 +249,7 @@ struct cl_about cl_block_about_locked(const struct cl_blocks *blocks, const stru
 		about.record = block->record;
 		about.file_id = blocks->region->file_id;
 		about.generation = cl_life_generation(cl_record_life(blocks->region, block->record));
-		about.stack = r->free_stack;
+		about.stack = atomic_load_explicit(&r->free_stack, memory_order_relaxed);
 		about.when = atomic_load_explicit(&r->freed, memory_order_relaxed);
 	}
 	return about;

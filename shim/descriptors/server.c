@@ -35,7 +35,6 @@ struct cl_session {
 	struct cl_server *server;
 	atomic_uint users; /* the server and the thread: the last one frees it */
 	atomic_bool stop;
-	pid_t pid;
 	pthread_t thread;
 	struct cl_own_fd listener; /* the last user closes it */
 	dev_t dev; /* of the socket's name */
@@ -452,7 +451,6 @@ static int begin_locked(struct cl_server *server)
 	if (!session)
 		return -ENOMEM;
 	session->server = server;
-	session->pid = getpid();
 	atomic_init(&session->users, 2);
 	cl_self_spare_restore();
 	err = open_socket(session);
@@ -460,6 +458,7 @@ static int begin_locked(struct cl_server *server)
 		err = -cl_thread_start(&session->thread, server_main, session);
 		if (!err) {
 			server->session = session;
+			server->pid = getpid();
 			return 0;
 		}
 		remove_name(session);
@@ -531,8 +530,8 @@ bool cl_server_end(struct cl_server *server, uint64_t wait)
 	struct cl_session *session;
 	bool ended;
 
-	/* a child without fork handlers: the thread, the socket and its name are its parent's */
-	if (server->session && server->session->pid != getpid())
+	/* a child without fork handlers: the thread, the socket and its name are its parent's, and so may be the lock */
+	if (server->pid && server->pid != getpid())
 		return true;
 	server->ended = true;
 	server->looked = 0;
@@ -566,6 +565,7 @@ void cl_server_forget(struct cl_server *server)
 				cl_own_fd_close(&session->client[i].socket);
 	}
 	server->session = NULL;
+	server->pid = 0;
 	server->ended = false;
 	server->looked = 0;
 	server->records = 0;

@@ -66,7 +66,8 @@ struct cl_server {
 	const struct cl_region *region; /* the exporter's own, a file */
 	cl_serve_export *export;
 	void *arg; /* for it */
-	struct cl_session *_Atomic session;
+	struct cl_session *_Atomic session; /* to use it takes the lock: another thread may end it */
+	_Atomic pid_t pid;		    /* of the process that has begun one; 0: none has */
 	_Atomic bool ended;
 	_Atomic uint64_t looked; /* cl_now() before the last cl_server_need() that found all in order; 0: none did */
 	_Atomic uint32_t records; /* no record from this one on was ever served; other processes can write the header's count */

@@ -250,8 +250,9 @@ static struct {
 } python_names[PYTHON_NAMES];
 /* ns that all reads of names together may take: a program may make each call at another line. */
 uint64_t cl_python_limit = 500 * 1000000ull;
-static uint64_t python_took;
-static uint32_t python_stacks; /* whose names were read; no more than PYTHON_STACKS are, others are said to be unread */
+/* written under cl_exports_lock */
+static _Atomic uint64_t python_took;
+static _Atomic uint32_t python_stacks; /* whose names were read; no more than PYTHON_STACKS are, others are said to be unread */
 #define UPPER_HALF 0xffffffff00000000u
 
 /* Returns the index of the text that has @function and @file, or 0 if there is no room. */
@@ -312,7 +313,7 @@ static __attribute__((noinline)) uint32_t add_python(uint32_t stack, const struc
 
 	/* counts the stack also if there was no room for it: the names were read all the same, which takes the time */
 	cl_lock(&cl_exports_lock);
-	python_stacks += !unread;
+	atomic_store_explicit(&python_stacks, python_stacks + !unread, memory_order_relaxed);
 	cl_unlock(&cl_exports_lock);
 	for (; n < places->n && !unread; n++) {
 		/* without our lock: it makes system calls */
@@ -328,7 +329,7 @@ static __attribute__((noinline)) uint32_t add_python(uint32_t stack, const struc
 	}
 	cl_lock(&cl_exports_lock);
 	if (from)
-		python_took += cl_now() - from;
+		atomic_store_explicit(&python_took, python_took + (cl_now() - from), memory_order_relaxed);
 	with = add_with_python_locked(stack, python, n, unread);
 	cl_unlock(&cl_exports_lock);
 	return with ? with : stack;
@@ -351,7 +352,8 @@ static __attribute__((noinline)) uint32_t with_python(uint32_t stack)
 		if (atomic_load_explicit(&python_names[at].key, memory_order_relaxed) == key &&
 		    !((value ^ key) & UPPER_HALF))
 			return (uint32_t)value;
-		if (places.unread || (python_stacks < PYTHON_STACKS && python_took < cl_python_limit))
+		if (places.unread || (atomic_load_explicit(&python_stacks, memory_order_relaxed) < PYTHON_STACKS &&
+				       atomic_load_explicit(&python_took, memory_order_relaxed) < cl_python_limit))
 			break;
 		places.n = 0;
 		places.unread = true;

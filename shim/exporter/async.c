@@ -46,9 +46,9 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool making; /* a thread is making the stand-ins */
 /*
  * By device, or NULL.  The thread that makes the stand-ins writes them before it sets cl_async_made.  Then nobody
- * does, so they are read without a lock.
+ * does, so they are read without a lock.  Who does not look at cl_async_made may read them meanwhile.
  */
-static CUmemoryPool defaults[DEVICES], stand_ins[DEVICES];
+static _Atomic(CUmemoryPool) defaults[DEVICES], stand_ins[DEVICES];
 
 static uint64_t key_of(CUmemoryPool pool)
 {

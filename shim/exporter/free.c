@@ -126,7 +126,7 @@ static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, C
 	cl_lock(&cl_exports_lock);
 	if (result == CUDA_SUCCESS) {
 		if (tracked) {
-			ex->blocks.region->record[block->record].free_stack = stack;
+			cl_record_freed_from(ex->blocks.region, block->record, stack);
 			cl_record_to_limbo(ex->blocks.region, block->record, cl_now());
 			cl_still_enter_locked(ex, block, still);
 			cl_record_freed_observed(ex->blocks.region, block->record);
@@ -159,7 +159,7 @@ static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struc
 		still = cl_still_look(ex, block);
 	cl_lock(&cl_exports_lock);
 	if (block->record != CL_NO_RECORD)
-		ex->blocks.region->record[block->record].free_stack = stack;
+		cl_record_freed_from(ex->blocks.region, block->record, stack);
 	if (fence)
 		cl_fence_add_locked(ex, fence, block);
 	if (cl_limbo_context_died_locked(ex, block, &orphaned)) {

@@ -433,10 +433,14 @@ void cl_collector_watch_holders(struct cl_exporter *ex, bool orphaned)
 bool cl_collector_stop(struct cl_exporter *ex, uint64_t wait)
 {
 	struct timespec until = cl_after(wait);
-	bool stopped;
+	/* a thread that starts the collector's has the lock: it has looked at .stop before it starts that */
+	bool locked = cl_lock_until(&ex->collector.lock, &until), running, stopped;
 
 	atomic_store_explicit(&ex->collector.stop, true, memory_order_release);
-	if (!ex->collector.running)
+	running = ex->collector.running;
+	if (locked)
+		cl_unlock(&ex->collector.lock);
+	if (!running)
 		return true;
 	atomic_store_explicit(&ex->blocks.region->header->serving, 0, memory_order_relaxed);
 	atomic_fetch_add_explicit(&ex->blocks.region->header->wake, 1, memory_order_release);

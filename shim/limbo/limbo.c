@@ -568,7 +568,8 @@ uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, u
 	cl_live_add_locked(ex->blocks.region, CL_LIVE_KEPT, 1);
 	cl_limbo_account(ex, block, 1);
 	cl_trace_block(CL_TRACE_LIMBO, block, .value = ex->limbo.bytes,
-		       .generation = ex->blocks.region->record[block->record].free_stack);
+		       .generation = atomic_load_explicit(&ex->blocks.region->record[block->record].free_stack,
+							 memory_order_relaxed));
 	if (block->kind == CL_EVENT)
 		cl_list_add(&ex->limbo.events, order_of(block));
 	cl_limbo_settle(ex, block, now, cl_limbo_is_pressed(ex, block, now));

@@ -197,8 +197,12 @@ static inline bool none_waits(const struct cl_pool_import *import)
 	return !import->rests;
 }
 
-/* Returns the import at @dptr, in its turn, or NULL.  It is GOING if this free is to go to the driver. */
-static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn)
+/*
+ * Returns the import at @dptr, in its turn, or NULL.  *@phase is GOING if this free is to go to the driver, and else the
+ * import's: an export of a block at this address makes it COVERED at any time.
+ */
+static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(CUdeviceptr dptr, struct cl_turn *turn,
+									       enum cl_pool_import_phase *phase)
 {
 	struct cl_pool_import *import;
 
@@ -209,6 +213,8 @@ static inline __attribute__((always_inline)) struct cl_pool_import *begin_free(C
 	if (import && ((import->phase == CL_IMPORT_OPEN && import->mapping.opens == 1 && none_waits(import)) ||
 		       cl_observes()))
 		set_phase_locked(import, CL_IMPORT_GOING);
+	if (import)
+		*phase = (enum cl_pool_import_phase)import->phase;
 	cl_unlock(&cl_imports_lock);
 	return import;
 }
@@ -362,20 +368,20 @@ static void counted(struct cl_pool_import *import, struct freeing *f)
 	}
 }
 
-/* Does cl_pool_import_free() for @import.  @f holds the turn of @import. */
-static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *import, struct freeing *f, CUstream stream,
-			    bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
+/* Does cl_pool_import_free() for @import, which began in @phase.  @f holds the turn of @import. */
+static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *import, enum cl_pool_import_phase phase,
+			    struct freeing *f, CUstream stream, bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
 {
 	CUdeviceptr dptr = (CUdeviceptr)import->mapping.link.key;
 	bool is_counted, kept, capturing = false, done;
 	CUresult result;
 
-	if (import->phase == CL_IMPORT_FREED) {
+	if (phase == CL_IMPORT_FREED) {
 		cl_pool_import_freed_again(dptr);
 		result = bare ? bare(CL_NO_MEMORY, stream) : cl_driver.cuMemFree_v2(CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
-	is_counted = import->phase != CL_IMPORT_GOING;
+	is_counted = phase != CL_IMPORT_GOING;
 	/* a hold, an open of our block, or the mapping itself must stay until the stream has reached the free */
 	kept = import->mapping.hold || import->own.file_id || is_counted;
 	if (bare && kept && !cl_observes()) {
@@ -412,11 +418,11 @@ static CUresult free_import(struct cl_exporter *ex, struct cl_pool_import *impor
 
 /* Frees @import once, in its @turn, which it ends. */
 static __attribute__((noinline)) CUresult free_carefully(struct cl_exporter *ex, struct cl_pool_import *import,
-							 struct cl_turn *turn, CUstream stream, bool per_thread,
-							 CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
+							 enum cl_pool_import_phase phase, struct cl_turn *turn,
+							 CUstream stream, bool per_thread, CUresult (*bare)(CUdeviceptr, CUstream), bool *wake)
 {
 	struct freeing f = { .turn = turn };
-	CUresult result = free_import(ex, import, &f, stream, per_thread, bare, wake);
+	CUresult result = free_import(ex, import, phase, &f, stream, per_thread, bare, wake);
 
 	end_free(import, turn);
 	return result;
@@ -424,19 +430,20 @@ static __attribute__((noinline)) CUresult free_carefully(struct cl_exporter *ex,
 
 bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result, bool *wake)
 {
+	enum cl_pool_import_phase phase;
 	struct cl_turn turn;
-	struct cl_pool_import *import = begin_free(dptr, &turn);
+	struct cl_pool_import *import = begin_free(dptr, &turn, &phase);
 
 	if (!import)
 		return false;
 	/* the two cases of most programs: the only free of an import, and one of several; then all others */
-	if (import->phase == CL_IMPORT_GOING) {
+	if (phase == CL_IMPORT_GOING) {
 		*result = cl_driver.cuMemFree_v2(dptr);
 		if (*result != CUDA_SUCCESS)
 			end_free(import, &turn);
 		else if (unmapped_inline(ex, import, NULL, &turn, cl_stack_write(true)))
 			*wake = true;
-	} else if (import->phase == CL_IMPORT_OPEN && none_waits(import)) {
+	} else if (phase == CL_IMPORT_OPEN && none_waits(import)) {
 		*result = cl_context_pool_free_refusal();
 		cl_lock(&cl_imports_lock);
 		if (*result == CUDA_SUCCESS)
@@ -444,7 +451,7 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 		cl_turn_end_locked(&turn);
 		cl_unlock(&cl_imports_lock);
 	} else {
-		*result = free_carefully(ex, import, &turn, NULL, false, NULL, wake);
+		*result = free_carefully(ex, import, phase, &turn, NULL, false, NULL, wake);
 	}
 	return true;
 }
@@ -452,11 +459,12 @@ bool cl_pool_import_free(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *res
 bool cl_pool_import_free_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, bool per_thread,
 			       CUresult (*bare)(CUdeviceptr, CUstream), CUresult *result, bool *wake)
 {
+	enum cl_pool_import_phase phase;
 	struct cl_turn turn;
-	struct cl_pool_import *import = begin_free(dptr, &turn);
+	struct cl_pool_import *import = begin_free(dptr, &turn, &phase);
 
 	if (import)
-		*result = free_carefully(ex, import, &turn, stream, per_thread, bare, wake);
+		*result = free_carefully(ex, import, phase, &turn, stream, per_thread, bare, wake);
 	return import != NULL;
 }
 

@@ -28,7 +28,7 @@ static void tell_reaped(void *data, unsigned int slot, uint32_t record)
 		.pid = s->who.pid,
 		.key = of->base,
 		.size = of->size,
-		.stack = of->free_stack,
+		.stack = atomic_load_explicit(&of->free_stack, memory_order_relaxed),
 		.when = atomic_load_explicit(&of->freed, memory_order_relaxed),
 		.file_id = ex->blocks.region->file_id,
 		.record = record,

@@ -118,15 +118,24 @@ static void pin_ready_locked(struct cl_exporter *ex)
 }
 
 /* --------------------------------------------------- back to the driver */
-/* Gives @block back, in a visit to its context.  *wait becomes true if the caller must wait for @stream, our own there. */
-static CUresult give_back(struct cl_exporter *ex, struct cl_block *block, CUstream stream, bool *wait)
+/*
+ * Gives @block back, in @visit to its context.  *wait becomes true if the caller must wait for @stream, our own there.
+ * With a context that has ended went all that it had: the address may be another block's by now, and a destroy of the
+ * event would crash.
+ */
+static CUresult give_back(struct cl_exporter *ex, const struct cl_visit *visit, struct cl_block *block, CUstream stream,
+			  bool *wait)
 {
-	if (block->kind == CL_EVENT) {
-		CUresult result = cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
+	CUresult result = CUDA_SUCCESS;
 
+	if (block->kind == CL_EVENT) {
+		if (visit->is_there)
+			result = cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
 		cl_limbo_event_went(ex);
 		return result;
 	}
+	if (!visit->is_there)
+		return CUDA_SUCCESS;
 	/* cuMemFree() of memory waits for all work of its context (measured); a device without memory pools refuses */
 	if (stream && block->kind == CL_MEMORY && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
 		*wait = true;
@@ -289,7 +298,7 @@ static void give_all_back_locked(struct cl_exporter *ex, struct cl_block *const 
 		stream = cl_visit_free_stream(&visit);
 	for (unsigned int i = 0; i < n; i++)
 		if (!given[i])
-			result[i] = block[i]->forced_out ? CUDA_SUCCESS : give_back(ex, block[i], stream, &wait);
+			result[i] = block[i]->forced_out ? CUDA_SUCCESS : give_back(ex, &visit, block[i], stream, &wait);
 	/* the memory is back only after this (measured); the stream has nothing but our frees */
 	if (wait)
 		cl_driver.cuStreamSynchronize(stream);
@@ -332,8 +341,11 @@ void cl_release_detached_locked(struct cl_exporter *ex)
 	struct cl_visit visit;
 
 	while ((fence = cl_fence_take_detached_locked(ex)) != NULL) {
+		CUevent event = fence->event; /* which the end of its context takes from the fence */
+
 		cl_visit_begin_locked(&visit, fence->of.context);
-		cl_driver.cuEventDestroy_v2(fence->event);
+		if (visit.is_there)
+			cl_driver.cuEventDestroy_v2(event);
 		cl_visit_end_locked(&visit);
 		cl_fence_drop_locked(fence);
 	}
@@ -430,7 +442,7 @@ void cl_release_ask_streams_locked(struct cl_exporter *ex)
 			return;
 		cl_visit_begin_locked(&visit, fence[0]->of.context);
 		/* any other error counts as reached: the driver's free then has to deal with it */
-		for (reached = 0; reached < n; reached++) {
+		for (reached = visit.is_there ? 0 : n; reached < n; reached++) {
 			if (cl_driver.cuEventQuery(event[reached]) == CUDA_ERROR_NOT_READY)
 				break;
 			cl_driver.cuEventDestroy_v2(event[reached]);

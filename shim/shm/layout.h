@@ -135,7 +135,7 @@ struct cl_record {
 	uint64_t size;		   /* bytes */
 	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes; see pool_data.h */
 	uint32_t export_stack;	   /* see CL_STACK_FRAMES; 0: none */
-	uint32_t free_stack;
+	_Atomic uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
 _Static_assert(sizeof(struct cl_record) == 112, "layout 7");

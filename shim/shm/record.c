@@ -93,7 +93,7 @@ uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint6
 
 void cl_record_unmapped(struct cl_region *region, uint32_t record, uint64_t now, uint32_t stack)
 {
-	region->record[record].free_stack = stack;
+	cl_record_freed_from(region, record, stack);
 	atomic_store_explicit(&region->record[record].freed, now, memory_order_relaxed);
 }
 

@@ -40,7 +40,7 @@ extern const struct cl_lock_ops cl_posix_locks;
 bool cl_region_is_locked_by(const struct cl_region *region, off_t byte, uint32_t pid);
 
 struct cl_region {
-	int fd; /* the process's only one of this file: to close another would drop our locks */
+	_Atomic int fd; /* the process's only one of this file: to close another would drop our locks */
 	dev_t dev;
 	ino_t ino;
 	uint32_t file_id;

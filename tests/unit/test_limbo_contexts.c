@@ -317,6 +317,33 @@ IN_A_CHILD(the_addresses_of_a_dead_context_are_new_blocks)
 	CHECK(!CL_LIST_FIRST(&dead, struct cl_context, node)->blocks.n);
 }
 
+/* Nobody has told us that B ended: the address of its block may be another block's. */
+static CUresult push_unless_b(CUcontext ctx)
+{
+	return ctx == CONTEXT_B ? CUDA_ERROR_CONTEXT_IS_DESTROYED : fake_push(ctx);
+}
+IN_A_CHILD(nothing_of_a_context_that_ended_past_our_hooks_is_given_back)
+{
+	CUdeviceptr of_b;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	of_b = fake_alloc(1024, CONTEXT_B);
+	export_block(of_b);
+	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	fake_stack[0] = CONTEXT_B;
+	fake.stream_ctx = CONTEXT_B;
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(exported_block(), SOME_STREAM, false), CUDA_SUCCESS);
+	fake_stack[0] = CONTEXT_A;
+	atomic_store(&fake.dead_b, true);
+	cl_driver.cuCtxPushCurrent_v2 = push_unless_b;
+	cl_limbo_collect(&cl_exporter, true);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(of_b), 0);
+	CHECK_EQUAL(atomic_load(&fake.destroyed_n), 0);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+}
+
 /* UCX retains and releases the primary context around each open and each close. */
 IN_A_CHILD(a_release_that_ends_no_context_starts_and_wakes_nobody)
 {
@@ -347,6 +374,7 @@ int main(void)
 		cmocka_unit_test(who_ends_a_context_waits_for_events_of_an_unknown_one),
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(the_addresses_of_a_dead_context_are_new_blocks),
+		cmocka_unit_test(nothing_of_a_context_that_ended_past_our_hooks_is_given_back),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 	};
 
