@@ -114,130 +114,138 @@ static enum proc_says ask_proc(const struct cl_identity *w, bool comparable)
 }
 
 /*
- * Returns 1 if the process or task of @path, a maps file of /proc, maps the file, 0 if not, -errno if that can't be
- * told.  The file is known by its inode number and (a part of) its name; its device is not always the one
- * that fstat() says (btrfs, overlays).
+ * What the memory of a process says of a file.  All tasks of a process share one memory, so any task that still has it
+ * speaks for all.  A negative number, -errno: /proc does not tell.
  */
-static int maps_file_by(const char *path, const char *wanted, const char *name)
+enum { MAPS_NOT, MAPS_IT, NO_MEMORY /* the process ends */ };
+
+/*
+ * Asks the process or task of @path, a maps file of /proc.  The file is known by its inode number, @wanted, and (a part
+ * of) its name; its device is not always the one that fstat() says (btrfs, overlays).
+ */
+static int ask_maps(const char *path, const char *wanted, const char *name)
 {
+	int fd, says = NO_MEMORY;
 	char buffer[4096];
 	size_t kept = 0;
 	ssize_t n;
-	int fd, found = 0;
 
 	/* "address perms offset dev inode path", a line each */
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	while (!found && (n = read(fd, buffer + kept, sizeof buffer - 1 - kept)) > 0) {
+	while (says != MAPS_IT && (n = read(fd, buffer + kept, sizeof buffer - 1 - kept)) > 0) {
 		char *line = buffer, *next;
 
+		says = MAPS_NOT;
 		buffer[kept + (size_t)n] = 0;
-		for (; !found && (next = strchr(line, '\n')) != NULL; line = next + 1) {
+		for (; says != MAPS_IT && (next = strchr(line, '\n')) != NULL; line = next + 1) {
 			*next = 0;
-			found = strstr(line, wanted) && strstr(line, name);
+			if (strstr(line, wanted) && strstr(line, name))
+				says = MAPS_IT;
 		}
 		/* a line longer than the buffer has a longer path than ours */
 		kept = strlen(line) < sizeof buffer - 1 ? strlen(line) : 0;
 		memmove(buffer, line, kept);
 	}
-	if (!found && n < 0)
-		found = -errno;
+	if (says != MAPS_IT && n < 0)
+		says = -errno;
 	close(fd);
-	return found;
-}
-
-static int maps_file(uint32_t pid, const char *wanted, const char *name)
-{
-	char path[48];
-
-	snprintf(path, sizeof path, "/proc/%u/maps", pid);
-	return maps_file_by(path, wanted, name);
+	return says;
 }
 
 /*
- * Asks each task of process @pid once whether it maps the file.  Returns as maps_file_by(); -EAGAIN if none does, but
- * @seen was not what it is now: a number for these tasks.
+ * Asks each task of process @pid, once, until one has memory.  Returns -EAGAIN if none had, but that is not sure: the
+ * tasks were not the same as in the look before, of which *@seen says something.
  */
-static int look_at_tasks(uint32_t pid, const char *name, uint64_t *seen)
+static int ask_tasks(uint32_t pid, const char *wanted, const char *name, uint64_t *seen)
 {
 	char path[64], buffer[1024];
+	int fd, says = NO_MEMORY;
 	uint64_t now = 1;
-	int fd, found = 0;
+	nlink_t tasks = 0;
+	struct stat st;
 	ssize_t n;
 
 	snprintf(path, sizeof path, "/proc/%u/task", pid);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	while (!found && (n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
-		for (ssize_t at = 0; at < n && !found;) {
+	while (says == NO_MEMORY && (n = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
+		for (ssize_t at = 0; at < n && says == NO_MEMORY;) {
 			uint16_t length;
 
 			memcpy(&length, buffer + at + 16, sizeof length);
 			if (buffer[at + 19] != '.') {
 				snprintf(path, sizeof path, "/proc/%u/task/%.10s/maps", pid, buffer + at + 19);
-				found = maps_file_by(path, "", name);
-				if (found == -ENOENT || found == -ESRCH)
-					found = 0; /* on its way out: it has no memory any more */
-				/* of what comes after a task that ends just now the folder need not show anything */
-				*strrchr(path, '/') = 0;
-				now = cl_mix(now + strtoul(buffer + at + 19, NULL, 10)) + !access(path, F_OK);
+				says = ask_maps(path, wanted, name);
+				if (says == -ENOENT || says == -ESRCH)
+					says = NO_MEMORY;
+				now = cl_mix(now + strtoul(buffer + at + 19, NULL, 10));
+				tasks++;
 			}
 			at += length;
 		}
+	if (says == NO_MEMORY && n < 0)
+		says = -errno;
+	/* a task that has just ended hides those behind it: the folder's links count all that there are */
+	if (says == NO_MEMORY && (fstat(fd, &st) || st.st_nlink != tasks + 2))
+		now = 0;
 	close(fd);
-	if (!found && n < 0)
-		found = -errno;
-	if (!found && now != *seen)
-		found = -EAGAIN;
+	if (says == NO_MEMORY && (!now || now != *seen))
+		says = -EAGAIN;
 	*seen = now;
-	return found;
+	return says;
 }
 
 enum { LOOKS = 100 }; /* a process that ends is soon through with its threads, or they stay for a while */
 
 /*
- * Returns what maps_file() does, asked of each task: a process whose first thread has ended works on, and its own maps
- * file is empty.  A thread may start another one and end while we look.  One without memory starts none: so nobody maps
- * the file if the same tasks are there at a second look.
+ * Asks the memory of process @pid.  Its own maps file is that of its first thread, and empty once that has ended: then
+ * its tasks are asked.  A task may start another one and end while we look.  One without memory starts none: so the
+ * process has no memory if the same tasks have none at a second look.
  */
-static int task_maps_file(uint32_t pid, const char *name)
+static int ask_memory(uint32_t pid, const char *wanted, const char *name)
 {
 	uint64_t seen = 0;
-	int maps = -EAGAIN;
+	char path[48];
+	int says;
 
-	for (unsigned int i = 0; i < LOOKS && maps == -EAGAIN; i++)
-		maps = look_at_tasks(pid, name, &seen);
-	return maps;
+	snprintf(path, sizeof path, "/proc/%u/maps", pid);
+	says = ask_maps(path, wanted, name);
+	if (says != NO_MEMORY)
+		return says;
+	says = -EAGAIN;
+	for (unsigned int i = 0; i < LOOKS && says == -EAGAIN; i++)
+		says = ask_tasks(pid, wanted, name, &seen);
+	return says;
 }
 
 bool cl_liveness_has_left(const struct cl_identity *exporter, uint32_t file_id)
 {
 	struct cl_identity self;
 	char name[16];
-	int maps;
+	int says;
 
 	cl_identity_self(&self);
 	if (!self.pid_ns || exporter->pid_ns != self.pid_ns)
 		return false;
 	cl_region_name(name, file_id);
-	maps = task_maps_file(exporter->pid, name);
+	says = ask_memory(exporter->pid, "", name);
 	/* /proc may hide a process that lives (hidepid) */
-	if (maps == -ENOENT || maps == -ESRCH)
+	if (says == -ENOENT || says == -ESRCH)
 		return kill((pid_t)exporter->pid, 0) < 0 && errno == ESRCH;
-	return maps == 0;
+	return says == MAPS_NOT || says == NO_MEMORY;
 }
 
 bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt)
 {
 	char name[16];
-	int maps;
+	int says;
 
 	cl_region_name(name, file_id);
-	maps = task_maps_file(pid, name);
-
-	return maps > 0 || (in_doubt && maps < 0 && maps != -ENOENT && maps != -ESRCH);
+	says = ask_memory(pid, "", name);
+	return says == MAPS_IT || (in_doubt && says < 0 && says != -ENOENT && says != -ESRCH);
 }
 
 enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
@@ -261,29 +269,25 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 		case PROC_LEADER_ONLY_ZOMBIE:
 			return CL_DEAD;
 		case PROC_TASKS: {
-			char path[48], wanted[32], name[16], line[1024], state = 'Z';
-			uint64_t start;
-			int maps;
+			char wanted[32], name[16];
 
-			snprintf(path, sizeof path, "/proc/%u/stat", identity->pid);
-			if (read_file(path, line, sizeof line) > 0 &&
-			    parse_stat(line, &state, &start) == 0 && state == 'Z')
-				return CL_LEAVING; /* its other tasks are on their way */
 			snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
 			cl_region_name(name, region->file_id);
 			/*
 			 * an importer maps it by either name, since an exporter renames its file
 			 * when it ends
 			 */
-			maps = maps_file(identity->pid, wanted,
-					 lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'));
-			if (maps) {
-				/* it lives and maps the file: the program closed our descriptor */
+			switch (ask_memory(identity->pid, wanted, lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'))) {
+			case NO_MEMORY:
+				return CL_LEAVING; /* its tasks are on their way */
+			case MAPS_NOT:
+				/* it called exec: its context ends with its old image */
+				return now - *free_since >= settle ? CL_DEAD : CL_LEAVING;
+			default:
+				/* it lives and maps the file: the program closed our descriptor.  Or it may do so */
 				*free_since = 0;
 				return CL_ALIVE;
 			}
-			/* it called exec: its context ends with its old image */
-			return now - *free_since >= settle ? CL_DEAD : CL_LEAVING;
 		}
 		case PROC_UNKNOWN:
 			break;

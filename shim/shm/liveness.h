@@ -45,8 +45,8 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
  */
 bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt);
 /*
- * Returns true if no task of process @exporter maps the exporter file @file_id any more: it is on its way out, or another
- * program after exec.  It serves nobody, though it may still use what it has open.  In doubt false.
+ * Returns true if the memory of process @exporter does not map the exporter file @file_id any more: it is on its way out, or
+ * another program after exec.  It serves nobody, though it may still use what it has open.  In doubt false.
  */
 bool cl_liveness_has_left(const struct cl_identity *exporter, uint32_t file_id);
 

@@ -4,153 +4,9 @@
  * of promise 3 that a dead process leaves to others.  The kernel must decide here (locks, /proc,
  * kills), so these are real processes.
  */
-#include "tests/unit/region.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include "tests/unit/importers.h"
 
 #include "shim/shm/gc.h"
-#include "shim/shm/liveness.h"
-#include "shim/shm/slot.h"
-#include "tests/namespaces/own_mounts.h"
-
-/* ----------------------------------------------------------- real processes */
-/* Claims a slot in @file_id and holds its first @holds records; never returns. */
-struct importer {
-	pid_t pid;
-	int said; /* a pipe from it: its slot */
-};
-
-static struct cl_region importer_region;
-static void import_or_die(uint32_t file_id, uint32_t holds, int tell)
-{
-	struct cl_identity self;
-	int slot;
-
-	child_begins();
-	CHECK_EQUAL(cl_region_open(&importer_region, folder_fd, file_id, NULL), 0);
-	cl_identity_self(&self);
-	slot = cl_holder_claim(&importer_region, &self, cl_now(), 50 * MS);
-	CHECK(slot >= 0);
-	for (uint32_t i = 0; i < holds; i++)
-		CHECK_EQUAL(hold(&importer_region, (unsigned int)slot, i, 0, 1), 0);
-	CHECK(write(tell, &slot, sizeof slot) == sizeof slot);
-}
-static void *sit(void *unused)
-{
-	for (;;)
-		pause();
-	return unused;
-}
-static void then_wait(void)
-{
-	sit(NULL);
-}
-static void then_close_all(void)
-{
-	close_range(0, ~0u, 0);
-	then_wait();
-}
-static void then_exec(void)
-{
-	int ends[2];
-
-	if (pipe(ends) || dup2(ends[0], 0) < 0)
-		_exit(1);
-	/* it keeps the writing end of its own stdin, so it waits until it is killed */
-	execlp("cat", "cat", (char *)NULL);
-	_exit(127);
-}
-static void then_leader_ends(void)
-{
-	pthread_t thread;
-
-	CHECK(!pthread_create(&thread, NULL, sit, NULL));
-	pthread_exit(NULL);
-}
-/* Each thread starts the next one and ends. */
-static void *hand_on(void *unused)
-{
-	pthread_t thread;
-
-	pthread_detach(pthread_self());
-	CHECK(!pthread_create(&thread, NULL, hand_on, NULL));
-	return unused;
-}
-static void then_threads_take_turns(void)
-{
-	pthread_t thread;
-
-	CHECK(!pthread_create(&thread, NULL, hand_on, NULL));
-	pthread_exit(NULL);
-}
-static void then_new_namespace(void)
-{
-	then_wait();
-}
-
-static pid_t *inner_pid; /* shared with children */
-
-static struct importer start_importer(uint32_t file_id, uint32_t holds, void (*then)(void))
-{
-	struct importer importer;
-	int ends[2], slot = -1;
-
-	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-	importer.pid = fork();
-	assert_true(importer.pid >= 0);
-	if (!importer.pid) {
-		pid_t inner = 0;
-
-		if (then == then_new_namespace) {
-			if (unshare(CLONE_NEWPID) || (inner = fork()) < 0) {
-				slot = -2;
-				CHECK(write(ends[1], &slot, sizeof slot) == sizeof slot);
-				_exit(0);
-			}
-			if (inner) {
-				*inner_pid = inner;
-				waitpid(inner, NULL, 0);
-				_exit(0);
-			}
-			close(ends[0]);
-		}
-		import_or_die(file_id, holds, ends[1]);
-		then();
-	}
-	close(ends[1]);
-	assert_int_equal(read(ends[0], &slot, sizeof slot), sizeof slot);
-	close(ends[0]);
-	importer.said = slot;
-	return importer;
-}
-static void end_importer(struct importer *importer)
-{
-	kill(importer->pid, SIGKILL);
-	kill(importer->pid, SIGCONT);
-	waitpid(importer->pid, NULL, 0);
-}
-
-enum { HELD = 100 };
-
-static struct cl_region make_region_with(uint32_t exported)
-{
-	struct cl_region r = make_region();
-
-	for (uint32_t i = 0; i < exported; i++)
-		publish(&r, i, 1);
-	memset(watch, 0, sizeof watch);
-	return r;
-}
-static struct cl_reaped look(struct cl_region *r, uint64_t settle)
-{
-	return cl_holder_reap(r, watch, cl_now(), settle, NULL, NULL);
-}
 
 static void the_killed_are_reaped_zombie_or_not(void **state)
 {
@@ -181,23 +37,6 @@ static void the_killed_are_reaped_zombie_or_not(void **state)
 		end_importer(&importer);
 		drop_region(&r);
 	}
-}
-
-/* Checks for longer than the settle time, at least 20 times, that nothing is reaped. */
-static void assert_lives(struct cl_region *r)
-{
-	uint64_t until = test_now() + 150 * MS;
-	int looks = 0;
-
-	while (test_now() < until || looks < 20) {
-		struct cl_reaped sum = look(r, 50 * MS);
-
-		assert_int_equal(sum.slots, 0);
-		assert_int_equal(sum.alive, 1);
-		looks++;
-		test_moment();
-	}
-	assert_int_equal(cl_record_holders(r, HELD - 1, NULL, 0), 1);
 }
 
 static void the_stopped_are_not_reaped(void **state)
@@ -452,98 +291,6 @@ static void an_unfinished_file_goes_with_its_maker(void **state)
 	assert_int_equal(unlinkat(folder_fd, "new-00002a", 0), 0);
 }
 
-/* ------------------------------------------------------ who has left its file */
-static bool has_left(pid_t pid, uint32_t file_id)
-{
-	struct cl_identity of;
-
-	cl_identity_self(&of);
-	of.pid = (uint32_t)pid;
-	return cl_liveness_has_left(&of, file_id);
-}
-
-/* An importer maps the file as an exporter does. */
-static void who_maps_a_file_in_any_thread_has_not_left_it(void **state)
-{
-	static void (*const stays[])(void) = { then_wait, then_close_all, then_leader_ends };
-	struct cl_region r = make_region_with(HELD);
-	struct cl_identity elsewhere;
-	struct importer importer;
-
-	for (unsigned int i = 0; i < sizeof stays / sizeof *stays; i++) {
-		importer = start_importer(r.file_id, HELD, stays[i]);
-		for (uint64_t until = test_now() + 50 * MS; test_now() < until; test_moment()) {
-			assert_false(has_left(importer.pid, r.file_id));
-			assert_true(cl_liveness_is_exporter((uint32_t)importer.pid, r.file_id, false));
-		}
-		kill(importer.pid, SIGKILL);
-		assert_true(COMES_TRUE(has_left(importer.pid, r.file_id), 5000)); /* a zombie */
-		end_importer(&importer);
-		assert_true(has_left(importer.pid, r.file_id));
-	}
-	importer = start_importer(r.file_id, HELD, then_exec);
-	assert_true(COMES_TRUE(has_left(importer.pid, r.file_id), 5000));
-	assert_int_equal(kill(importer.pid, 0), 0);
-	/* of another namespace's process with its number nothing is known */
-	cl_identity_self(&elsewhere);
-	elsewhere.pid = (uint32_t)importer.pid;
-	elsewhere.pid_ns++;
-	assert_false(cl_liveness_has_left(&elsewhere, r.file_id));
-	end_importer(&importer);
-	drop_region(&r);
-}
-
-/* Threads that end while /proc is read have left nothing, as long as others come. */
-static void who_maps_a_file_in_new_threads_has_not_left_it(void **state)
-{
-	struct cl_region r = make_region_with(HELD);
-	struct importer importer = start_importer(r.file_id, HELD, then_threads_take_turns);
-	unsigned int wrong = 0;
-
-	for (uint64_t until = test_now() + 200 * MS; test_now() < until;)
-		wrong += has_left(importer.pid, r.file_id);
-	assert_int_equal(kill(importer.pid, 0), 0);
-	assert_int_equal(wrong, 0);
-	kill(importer.pid, SIGKILL);
-	assert_true(COMES_TRUE(has_left(importer.pid, r.file_id), 5000));
-	end_importer(&importer);
-	drop_region(&r);
-}
-
-/* With hidepid=2, /proc has no folder of a process that this one may not look into. */
-static void whom_proc_hides_has_not_left(void **state)
-{
-	struct cl_region r = make_region_with(HELD);
-	struct importer importer = start_importer(r.file_id, HELD, then_wait);
-	pid_t child = fork_checked();
-	char path[32];
-	int status;
-
-	if (!child) {
-		child_begins();
-		snprintf(path, sizeof path, "/proc/%d", (int)importer.pid);
-		if (own_mounts() || mount("none", path, "tmpfs", 0, ""))
-			_exit(77);
-		CHECK(!has_left(importer.pid, r.file_id));
-		kill(importer.pid, SIGKILL);
-		_exit(0);
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	end_importer(&importer);
-	drop_region(&r);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-		print_message("# skipped: nothing may be mounted\n");
-		skip();
-	}
-	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-static int set_up(void **state)
-{
-	inner_pid = mmap(NULL, CL_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return inner_pid == MAP_FAILED ? -1 : make_folder(state);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -557,10 +304,7 @@ int main(void)
 		cmocka_unit_test(a_reaper_that_was_killed_is_run_again),
 		cmocka_unit_test(a_dead_exporters_file_is_taken_away_a_live_ones_is_not),
 		cmocka_unit_test(an_unfinished_file_goes_with_its_maker),
-		cmocka_unit_test(who_maps_a_file_in_any_thread_has_not_left_it),
-		cmocka_unit_test(who_maps_a_file_in_new_threads_has_not_left_it),
-		cmocka_unit_test(whom_proc_hides_has_not_left),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, remove_folder);
+	return cmocka_run_group_tests(tests, make_importers_folder, remove_folder);
 }
