@@ -66,6 +66,12 @@ static void log_held_forced_out(const struct cl_about *about)
 	       (unsigned long long)cl_options.held_bytes.number);
 }
 
+/* What its program did to the block. */
+static const char *ended(const struct cl_about *about)
+{
+	return about->kind == CL_VIRTUAL ? "unmapped" : "freed";
+}
+
 static void log_stale_refused(const struct cl_about *about)
 {
 	if (about->exporter_gone && about->kind == CL_POOL)
@@ -82,8 +88,8 @@ static void log_stale_refused(const struct cl_about *about)
 	else
 		cl_log(CL_LOG_INFO,
 		       "culimbo refused a stale handle (exporter file %06x, record %u, generation %u): its block has "
-		       "been freed",
-		       about->file_id, about->record, about->generation);
+		       "been %s",
+		       about->file_id, about->record, about->generation, ended(about));
 }
 
 /* Logs a refusal, once for each kind of memory: libraries try such calls to learn what works. */
@@ -115,11 +121,11 @@ static void log_descriptor(const struct cl_about *about)
 static void log_opened_after_free(const struct cl_about *about)
 {
 	if (about->result)
-		cl_log(CL_LOG_INFO, "CUDA refused to open block %#llx of %llu bytes, which process %u had freed (error %u)",
-		       (unsigned long long)about->key, (unsigned long long)about->size, about->pid, about->result);
+		cl_log(CL_LOG_INFO, "CUDA refused to open block %#llx of %llu bytes, which process %u had %s (error %u)",
+		       (unsigned long long)about->key, (unsigned long long)about->size, about->pid, ended(about), about->result);
 	else
-		cl_log(CL_LOG_INFO, "import %#llx of %llu bytes was opened after process %u had freed its block",
-		       (unsigned long long)about->key, (unsigned long long)about->size, about->pid);
+		cl_log(CL_LOG_INFO, "import %#llx of %llu bytes was opened after process %u had %s its block",
+		       (unsigned long long)about->key, (unsigned long long)about->size, about->pid, ended(about));
 }
 
 /* Logs the happening.  The switch has every kind, so that the compiler warns if a new kind is missing here. */

@@ -79,7 +79,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 					 "nothing to do while %s use it; they should call %s after the last use" :
 					 "nothing to do while %s uses it; it should call %s after the last use",
 				 pid, close);
-		} else if (g->unmapped) {
+		} else if (g->made == CL_MADE_VIRTUAL) {
 			snprintf(to, n,
 				 "%s %s what was there before: it should close it (%s) before its exporter unmaps it, and "
 				 "open a new handle after", pid, alive > 1 ? "read" : "reads", close);
@@ -146,7 +146,9 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		break;
 	case CL_REPORT_OPENED_AFTER_FREE:
 		snprintf(to, n,
-			 "process %u freed it before this open: free it only after the last consumer has closed it%s%s",
+			 g->made == CL_MADE_VIRTUAL ?
+				 "process %u unmapped it before this open: unmap it only after the last consumer has closed it%s%s" :
+				 "process %u freed it before this open: free it only after the last consumer has closed it%s%s",
 			 g->pid, g->result ? "" : cl_observes() ? "; " : "; without culimbo ",
 			 g->result ? "" : "another block may be there by now");
 		break;
@@ -169,8 +171,11 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			break;
 		}
 		snprintf(to, n,
-			 "free it in %s only after the last consumer has opened it; or raise CULIMBO_GRACE or "
-			 "CULIMBO_GRACE_BYTES there",
+			 g->made == CL_MADE_VIRTUAL ?
+				 "unmap it in %s only after the last consumer has opened it, and make a new handle of what is "
+				 "mapped there next" :
+				 "free it in %s only after the last consumer has opened it; or raise CULIMBO_GRACE or "
+				 "CULIMBO_GRACE_BYTES there",
 			 g->pid ? pid : "its exporter");
 		break;
 	case CL_REPORT_EVENT_DESTROYED_TWICE:

@@ -148,6 +148,7 @@ struct cl_report_group *cl_report_add_block(struct cl_report *report, enum cl_re
 {
 	struct cl_report_group key = { .class = (uint8_t)as, .kind = (uint8_t)b->kind,
 				       .device = (uint8_t)b->device, .told = b->told,
+				       .made = b->is_virtual ? CL_MADE_VIRTUAL : CL_MADE_UNKNOWN,
 				       .stack = { b->export_stack, b->freed ? b->free_stack : 0 } };
 	struct cl_report_item item = { .key = b->base, .bytes = b->size, .since = b->exported,
 				       .other_since = b->freed, .record = b->record,
@@ -194,7 +195,7 @@ static void add_finding(struct cl_report *report, const struct cl_finding *f)
 	struct cl_report_group key = { .class = (uint8_t)class_of_finding(f->kind), .kind = f->block_kind,
 				       .device = f->device, .stack = { f->stack, f->other_stack },
 				       .pid = f->pid, .file_id = f->file_id,
-				       .told = report->once && f->told,
+				       .told = report->once && f->told, .made = f->made,
 				       .exporter_gone = f->exporter_gone != 0 };
 	struct cl_report_item item = { .key = f->key, .bytes = f->size, .since = f->when,
 				       .other_since = f->other_when, .record = f->record,
@@ -210,10 +211,7 @@ static void add_finding(struct cl_report *report, const struct cl_finding *f)
 		return;
 	if (key.class == CL_REPORT_OPENED_AFTER_FREE)
 		key.result = f->result;
-	if (key.class == CL_REPORT_FREED_WHILE_MAPPED)
-		key.made = f->made;
 	if (cl_finding_is_note(f->kind)) {
-		key.made = f->made;
 		key.call = f->call;
 		key.result = f->result;
 		if (f->times)
@@ -555,7 +553,6 @@ void cl_report_add_blocks(struct cl_report *report, unsigned int (*own_opens)(ui
 		if (!g)
 			continue;
 		g->freed_observed = block.freed_observed;
-		g->unmapped = block.unmapped;
 		g->own_opens += own;
 		cl_report_add_holders(g, &block, slots, n < SLOTS_SEEN ? n : SLOTS_SEEN);
 		g->other_holds += n < SLOTS_SEEN ? 0 : n - SLOTS_SEEN;

@@ -29,7 +29,7 @@ struct cl_report_group {
 	/* what has the same values in these members is one group */
 	uint8_t class, kind, device;
 	uint8_t exporter_gone;	/* of stale handles */
-	uint8_t made, call;	/* of notes: enum cl_made, enum cl_call */
+	uint8_t made, call;	/* enum cl_made, but only notes say more than whether it is virtual; of notes: enum cl_call */
 	bool told;   /* another process has reported it */
 	bool others; /* the group of all of its class and kind for which the table has no room */
 	uint64_t place[2]; /* of the two stacks: see place.h */
@@ -38,7 +38,6 @@ struct cl_report_group {
 
 	uint32_t stack[2]; /* of the first item that was added */
 	bool suppressed;
-	bool unmapped;	     /* ORPHANED: virtual memory that its exporter has unmapped */
 	bool freed_observed; /* HELD_LIMBO under CULIMBO_MODE=observe: the driver has it back */
 	uint64_t n, bytes, pinned, own_opens, stays;
 	uint64_t oldest;	  /* the earliest `since` of its items */
@@ -74,6 +73,8 @@ struct cl_report_class_row {
 	const char *happened, *other_happened; /* what happened at the two stacks; NULL: nothing */
 };
 extern const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES];
+/* Returns what its program did to a block to end it: "freed", "destroyed" (an event) or "unmapped" (virtual memory). */
+const char *cl_report_ended(enum cl_kind kind, bool is_virtual);
 
 /* cl_report_look_at_view() and the report at exit call these two, before and after they add what they see. */
 void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, uint64_t now);

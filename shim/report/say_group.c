@@ -176,11 +176,7 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 /* Returns @words, or, if they are "freed", what is said of the kind of @g instead. */
 static const char *words_for(const struct cl_report_group *g, const char *words)
 {
-	if (!words || strcmp(words, "freed"))
-		return words;
-	if (g->unmapped || (g->class == CL_REPORT_FREED_WHILE_MAPPED && g->made == CL_MADE_VIRTUAL))
-		return "unmapped";
-	return g->kind == CL_EVENT ? "destroyed" : words;
+	return !words || strcmp(words, "freed") ? words : cl_report_ended((enum cl_kind)g->kind, g->made == CL_MADE_VIRTUAL);
 }
 
 /* Returns what happened at the second stack. */
@@ -312,18 +308,24 @@ static void say_items(struct cl_report *report, const struct cl_report_group *g)
 }
 
 /*
- * The items of @g are imports.  Returns how many of them their exporter has freed, and in *first the time of the
- * earliest of these frees.
+ * The items of @g are imports.  Returns how many of them their exporter has freed or unmapped, in *first the time of the
+ * earliest of these, and in *is_virtual whether one was unmapped.
  */
-static unsigned int freed_there(const struct cl_report_group *g, const struct cl_view *its, uint64_t *first)
+static unsigned int freed_there(const struct cl_report_group *g, const struct cl_view *its, uint64_t *first,
+				bool *is_virtual)
 {
 	struct cl_view_block block;
 	unsigned int n = 0;
 
+	*is_virtual = false;
+
 	for (unsigned int i = 0; its && i < g->items; i++)
 		if (cl_view_block(its, g->item[i].record, &block) &&
-		    block.generation == g->item[i].generation && block.freed && (!n++ || block.freed < *first))
-			*first = block.freed;
+		    block.generation == g->item[i].generation && block.freed) {
+			*is_virtual |= block.is_virtual;
+			if (!n++ || block.freed < *first)
+				*first = block.freed;
+		}
 	return n;
 }
 
@@ -341,7 +343,7 @@ static void say_free(struct cl_report *report, const struct cl_report_group *g)
 		if (cl_view_block(its, g->item[i].record, &block) && block.generation == g->item[i].generation &&
 		    block.freed && block.free_stack) {
 			snprintf(freed, sizeof(freed), "%s by process %u from",
-				 block.unmapped ? "unmapped" : g->kind == CL_EVENT ? "destroyed" : "freed", g->pid);
+				 cl_report_ended(block.kind, block.is_virtual), g->pid);
 			say_stack(report, its, block.free_stack, "free_stack", freed, true);
 			return;
 		}
@@ -353,8 +355,9 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	struct cl_emit *e = &report->emit;
 	struct cl_view_process process = { .state = CL_DEAD };
 	uint64_t first = 0;
-	unsigned int freed = freed_there(g, its, &first);
-	const char *freed_word = g->kind == CL_EVENT ? "destroyed" : "freed";
+	bool is_virtual;
+	unsigned int freed = freed_there(g, its, &first, &is_virtual);
+	const char *freed_word = cl_report_ended((enum cl_kind)g->kind, is_virtual);
 	char before[64], file[16];
 
 	if (!g->file_id)
@@ -377,7 +380,8 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 		cl_emit_words(e, report->dirfd < 0 ? "" : ", which has ended");
 	if (freed)
 		cl_emit_age(e, "freed_ns", cl_report_age(report, first), before,
-			    process.state == CL_DEAD || cl_observes() ? " ago" : " ago: it waits for this process");
+			    process.state == CL_DEAD || is_virtual || cl_observes() ? " ago" :
+									       " ago: it waits for this process");
 	else if (cl_observes())
 		;
 	else if (g->stays && g->n == 1)

@@ -111,7 +111,7 @@ static void make_descriptor_title(const struct cl_report_group *g, unsigned int 
 void cl_report_make_title(struct cl_report *report, const struct cl_report_group *g, char to[512])
 {
 	bool is_event = g->kind == CL_EVENT, fault = cl_report_is_fault(report, g), many = g->n != 1;
-	const char *freed = is_event ? "destroyed" : "freed", *them = many ? "them" : "it";
+	const char *freed = cl_report_ended((enum cl_kind)g->kind, g->made == CL_MADE_VIRTUAL), *them = many ? "them" : "it";
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	unsigned int pid = report->process.who.pid;
 	char sum[80], who[64], other[64];
@@ -142,7 +142,7 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 						     "MAPPED: %s %s %s of process %u", who, is_event ? have : map, sum, pid);
 		break;
 	case CL_REPORT_ORPHANED:
-		if (g->unmapped)
+		if (g->made == CL_MADE_VIRTUAL)
 			snprintf(to, 512, "UNMAPPED: process %u unmapped %s that %s still %s", pid, sum, who, map);
 		else
 			snprintf(to, 512,
@@ -201,7 +201,7 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		if (g->exporter_gone)
 			snprintf(to, 512, "STALE: %s had ended before process %u opened %s of it", other, pid, sum);
 		else
-			snprintf(to, 512, "STALE: %s had freed %s before process %u opened %s", other, sum, pid, them);
+			snprintf(to, 512, "STALE: %s had %s %s before process %u opened %s", other, freed, sum, pid, them);
 		break;
 	case CL_REPORT_EVENT_DESTROYED_TWICE:
 		snprintf(to, 512, "MISUSE: process %u destroyed %s twice (bare, the driver can crash)", pid, sum);

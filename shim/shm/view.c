@@ -289,9 +289,11 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 		.device = r.device,
 		.exports = r.exports,
 		.exported = r.exported,
-		.freed = r.freed,
+		/* an unmap is noted before its record is ORPHANED */
+		.freed = state == CL_EXPORTED ? 0 : r.freed,
 		.export_stack = r.export_stack,
-		.free_stack = r.free_stack,
+		.free_stack = state == CL_EXPORTED ? 0 : r.free_stack,
+		.is_virtual = r.kind == CL_VIRTUAL,
 		.pinned = r.pinned != 0,
 		.given_back = state == CL_ORPHANED && r.given_back == CL_FORCED_OUT,
 		.unmapped = state == CL_ORPHANED && r.kind == CL_VIRTUAL,
@@ -444,6 +446,8 @@ bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_findi
 	copy_text(name, finding->name, sizeof finding->name - 1);
 	memcpy(finding->name, name, sizeof finding->name);
 	finding->name[sizeof finding->name - 1] = 0;
+	if (finding->block_kind == CL_VIRTUAL)
+		finding->made = CL_MADE_VIRTUAL;
 	finding->block_kind = (uint8_t)kind_of(finding->block_kind);
 	if (finding->made >= CL_MADE_KINDS)
 		finding->made = CL_MADE_UNKNOWN;

@@ -486,6 +486,33 @@ static void map_made(struct actor *actor, uint64_t address, uint64_t memory)
 		break_off("%s cannot map (%d)", actor->name, actor->reply.result);
 }
 
+/* One process is killed with it, and another one opens it too late: both sides say that it was unmapped, not freed. */
+static void virtual_told_of_more(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " CULIMBO_REPORT=always"), *c = ENTER("C", .env = "CULIMBO_REPORT=always");
+	struct actor *d = ENTER("D", .env = "CULIMBO_REPORT=always"), *o = ENTER("O", .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always");
+	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
+	struct handle handle;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle = export_block(p, at);
+	(void)open_block(c, &handle);
+	virtual_unmap(p, at, PIECE);
+	ok(try_open(d, &handle, &import), "17 D opens what P has unmapped: refused");
+	ok(try_open(o, &handle, &import), "17 O, which observes, likewise");
+	leave(d);
+	leave(o);
+	kill_actor(c);
+	leave(p);
+	ok(count_said(d, "had unmapped 1 block") == 1 && count_said(d, "unmapped from") == 1 && !count_said(d, "freed") &&
+		   count_said(d, "HINT: unmap it in process") == 1,
+	   "17 D says so, and what to do");
+	ok(count_said(o, "had unmapped 1 block") == 1 && !count_said(o, "freed"), "17 O likewise");
+	ok(count_said(p, "ended without closing 1 block") == 1 && count_said(p, "unmapped from") == 1 &&
+		   !count_said(p, "freed"),
+	   "17 P says of C, which was killed, what it had open of what P unmapped");
+}
+
 /* What the two sides say of memory that is unmapped while it is open. */
 void virtual_told(void)
 {
@@ -515,9 +542,11 @@ void virtual_told(void)
 	(void)open_block(c, &handle);
 	virtual_unmap(p, at, PIECE);
 	leave(c);
-	ok(count_said(c, "not_closed=1") == 1 && count_said(c, "unmapped by process") == 1,
-	   "17 C, which ends first, says where P unmapped it");
+	ok(count_said(c, "not_closed=1") == 1 && count_said(c, "unmapped by process") == 1 &&
+		   count_said(c, "unmapped there ") == 1 && !count_said(c, "it waits for this process"),
+	   "17 C, which ends first, says when and where P unmapped it, and that nobody waits for that");
 	leave(p);
+	virtual_told_of_more();
 	/* the second three without a collector's thread, which would see C's close before P ends */
 	for (int i = 0; i < 6; i++) {
 		int anew = i % 3;

@@ -64,12 +64,12 @@ static uint32_t told_by(const char *exporter, const char *importer, const char *
 static void a_leak_is_told_by_its_importer(void **state)
 {
 	struct cu_sides *sides = learned(EXPORTER FREED_LINES RECLAIMED("2"), IMPORTER NOT_CLOSED("2"));
-	const char *text, *json;
+	const char *ended, *text, *json;
 	struct cu_side side;
 
 	cu_side_begin(&side, IMPORTER);
 	assert_int_equal(side.pid, 20);
-	assert_true(cu_sides_stands_for(sides, &side, NOT_CLOSED("2"), &text, &json));
+	assert_true(cu_sides_stands_for(sides, &side, NOT_CLOSED("2"), &ended, &text, &json));
 	assert_string_equal(text, "      #0 0x1 (/a+0x1)\n      #1 0x2 (/a+0x2)\n");
 	assert_string_equal(json, "[{\"address\":\"0x1\",\"module\":\"/a]b\"}]");
 	cu_side_begin(&side, EXPORTER);
@@ -87,7 +87,7 @@ static void memory_that_was_unmapped_or_destroyed_has_its_stack(void **state)
 
 	(void)state;
 	for (unsigned int i = 0; i < sizeof lines / sizeof *lines; i++) {
-		const char *text, *json;
+		const char *ended, *text, *json;
 		char report[2048];
 		struct cu_sides *sides;
 		struct cu_side side;
@@ -95,8 +95,9 @@ static void memory_that_was_unmapped_or_destroyed_has_its_stack(void **state)
 		snprintf(report, sizeof report, "%s%s%s", EXPORTER, lines[i], RECLAIMED("2"));
 		sides = learned(report, IMPORTER NOT_CLOSED("2"));
 		cu_side_begin(&side, IMPORTER);
-		assert_true(cu_sides_stands_for(sides, &side, NOT_CLOSED("2"), &text, &json));
+		assert_true(cu_sides_stands_for(sides, &side, NOT_CLOSED("2"), &ended, &text, &json));
 		assert_string_equal(text, "      #0 0x1 (/a+0x1)\n");
+		assert_string_equal(ended, i ? "destroyed" : "unmapped");
 		cu_sides_free(sides);
 	}
 }

@@ -129,6 +129,7 @@ void cu_show_block(void *data)
 	struct cu_show *show = data;
 	const struct cl_view_block *b = &show->block->is;
 	struct cu_emit *to = show->to;
+	bool unmapped = b->is_virtual && !to->json; /* JSON keeps its keys */
 	uint64_t now = show->scan->now;
 	char id[32];
 
@@ -146,11 +147,11 @@ void cu_show_block(void *data)
 	cu_emit_number(to, "exports", b->exports);
 	cu_emit_ago(to, "last_exported", now > b->exported ? now - b->exported : 0);
 	if (b->freed)
-		cu_emit_ago(to, "freed", now > b->freed ? now - b->freed : 0);
+		cu_emit_ago(to, unmapped ? "unmapped" : "freed", now > b->freed ? now - b->freed : 0);
 	if (b->pinned)
 		cu_emit_bool(to, "pinned", true);
 	cu_show_stack(to, show->symbols, "exported_from", &show->view, b->export_stack);
-	cu_show_stack(to, show->symbols, "freed_from", &show->view, b->free_stack);
+	cu_show_stack(to, show->symbols, unmapped ? "unmapped_from" : "freed_from", &show->view, b->free_stack);
 	cu_emit_open(to, "exporter", '{');
 	say_process_short(to, show->process);
 	cu_emit_close(to, '}');
@@ -297,8 +298,8 @@ static size_t read_opened(const struct cu_show *show, struct opened **list)
 		n++;
 		one->block = block_of(show->scan, &one->import);
 		exporter = one->block ? &show->scan->process[one->block->process] : NULL;
-		one->pinned = exporter && (one->block->is.freed || exporter->state == CL_DEAD ||
-					   one->block->is.class == CL_VIEW_ORPHANED);
+		one->pinned = exporter && ((one->block->is.freed && !one->block->is.unmapped) || exporter->state == CL_DEAD ||
+					   (one->block->is.class == CL_VIEW_ORPHANED && !one->block->is.unmapped));
 	}
 	if (n)
 		qsort(*list, n, sizeof(**list), by_need);

@@ -171,8 +171,8 @@ static void write_fitting(FILE *to, char *text)
 		fprintf(to, CL_FIT_MORE_STACKS, fit.left_out, fit.left_out == 1 ? "" : "s");
 }
 
-/* Writes the lines of a group, with the stack @joined of its exporter's free before the hint. */
-static void write_named(struct work *w, char *text, uint64_t exporter, const char *joined)
+/* Writes the lines of a group, with the stack @joined where its exporter has @ended the block before the hint. */
+static void write_named(struct work *w, char *text, uint64_t exporter, const char *ended, const char *joined)
 {
 	static const char of[] = "    of process ", hint[] = "    HINT: ";
 	char *copy, title[64];
@@ -187,7 +187,7 @@ static void write_named(struct work *w, char *text, uint64_t exporter, const cha
 		if (!strncmp(line, hint, sizeof(hint) - 1)) {
 			copy = joined ? strdup(joined) : NULL;
 			if (copy) {
-				snprintf(title, sizeof(title), "    freed by process %" PRIu64 " from\n", exporter);
+				snprintf(title, sizeof(title), "    %s by process %" PRIu64 " from\n", ended, exporter);
 				cu_names_line(&w->names, title);
 				cu_names_text(&w->names, copy);
 				free(copy);
@@ -203,7 +203,7 @@ static void write_named(struct work *w, char *text, uint64_t exporter, const cha
 }
 
 /* The same, without the frames that do not fit. */
-static void write_group(struct work *w, char *text, uint64_t exporter, const char *joined)
+static void write_group(struct work *w, char *text, uint64_t exporter, const char *ended, const char *joined)
 {
 	char *named = NULL;
 	size_t size = 0;
@@ -211,7 +211,7 @@ static void write_group(struct work *w, char *text, uint64_t exporter, const cha
 
 	if (to)
 		w->names.to = to;
-	write_named(w, text, exporter, joined);
+	write_named(w, text, exporter, ended, joined);
 	w->names.to = w->out;
 	if (to && !fclose(to))
 		write_fitting(w->out, named);
@@ -255,7 +255,7 @@ static void take_group(struct work *w, char *object)
 	bool finding = strstr(object, "\"finding\":true") != NULL;
 	int class = class_of(object);
 	uint32_t by = known->sides ? cu_sides_told_by(known->sides, &w->side, object) : 0;
-	const char *joined = NULL, *stack = NULL, *exporter = strstr(object, "\"exporter\":{");
+	const char *ended = "freed", *joined = NULL, *stack = NULL, *exporter = strstr(object, "\"exporter\":{");
 	struct cl_suppression *suppression;
 	char *text = take_pending(w);
 
@@ -296,11 +296,11 @@ static void take_group(struct work *w, char *object)
 	}
 	s->shown++;
 	if (known->sides)
-		cu_sides_stands_for(known->sides, &w->side, object, &joined, &stack);
+		cu_sides_stands_for(known->sides, &w->side, object, &ended, &joined, &stack);
 	if (known->json)
 		write_object(w, object, stack);
 	else
-		write_group(w, text, exporter ? cu_object_number(exporter, "pid") : 0, joined);
+		write_group(w, text, exporter ? cu_object_number(exporter, "pid") : 0, ended, joined);
 }
 
 /* An object that only counts a class. */

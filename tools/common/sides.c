@@ -21,6 +21,7 @@ struct pair {
 	} *blocks;	       /* the open ones, as far as the report lists them */
 	size_t n;
 	char *text, *json;     /* the stack of the exporter's free */
+	const char *ended;     /* .text: what it did there */
 };
 
 struct cu_sides {
@@ -106,15 +107,18 @@ void cu_side_begin(struct cu_side *side, const char *line)
 	side->living = !strcmp(when, "look") && strcmp(state, "dead") && strcmp(state, "ending");
 }
 
-/* Returns a copy of the stack in @text that begins with "freed from", "destroyed from" or "unmapped from". */
-static char *copy_of_freed(const char *text)
+/* Returns a copy of the stack in @text that begins with "freed from", or with another word for that.  *@ended is the word. */
+static char *copy_of_freed(const char *text, const char **ended)
 {
-	const char *at = strstr(text, "\n    freed from\n"), *end;
+	static const char *const words[] = { "freed", "destroyed", "unmapped" };
+	const char *at = NULL, *end;
+	char line[32];
 
-	if (!at)
-		at = strstr(text, "\n    destroyed from\n");
-	if (!at)
-		at = strstr(text, "\n    unmapped from\n");
+	for (size_t i = 0; !at && i < sizeof(words) / sizeof(*words); i++) {
+		snprintf(line, sizeof(line), "\n    %s from\n", words[i]);
+		at = strstr(text, line);
+		*ended = words[i];
+	}
 	if (!at)
 		return NULL;
 	at = strchr(at + 1, '\n') + 1;
@@ -168,7 +172,7 @@ static void learn_held(struct cu_sides *sides, const struct cu_side *side, uint6
 		return;
 	pair->held += n;
 	if (!pair->text)
-		pair->text = copy_of_freed(text);
+		pair->text = copy_of_freed(text, &pair->ended);
 	if (!pair->json)
 		pair->json = copy_of_stack(object);
 }
@@ -301,7 +305,7 @@ uint32_t cu_sides_told_by(const struct cu_sides *sides, const struct cu_side *si
 }
 
 bool cu_sides_stands_for(const struct cu_sides *sides, const struct cu_side *side, const char *object,
-			 const char **text, const char **json)
+			 const char **ended, const char **text, const char **json)
 {
 	const char *other = strstr(object, "\"exporter\":{");
 	const struct pair *pair;
@@ -313,6 +317,7 @@ bool cu_sides_stands_for(const struct cu_sides *sides, const struct cu_side *sid
 	pair = find(sides, file, side->pid, is_event(object));
 	if (!is_joined(pair))
 		return false;
+	*ended = pair->ended;
 	*text = pair->text;
 	*json = pair->json;
 	return true;

@@ -36,9 +36,9 @@ uint32_t cu_sides_told_by(const struct cu_sides *sides, const struct cu_side *si
 /*
  * Returns true if group @object of @side, the importer, replaces its exporter's group.  *text
  * becomes the lines of the stack of the exporter's free, *json that stack; both are NULL if it
- * is not known.
+ * is not known.  *ended is what the exporter did there: "freed", "destroyed" or "unmapped".
  */
 bool cu_sides_stands_for(const struct cu_sides *sides, const struct cu_side *side, const char *object,
-			 const char **text, const char **json);
+			 const char **ended, const char **text, const char **json);
 
 #endif
