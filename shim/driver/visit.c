@@ -48,6 +48,18 @@ static void check_locked(const struct cl_context *context)
 	(void)context;
 }
 
+/* Returns false if @context has ended past our hooks, and another one has got its handle. */
+static bool is_the_same(const struct cl_context *context)
+{
+	unsigned long long now = 0;
+	CUresult result = context->id ? cl_driver.cuCtxGetId(context->handle, &now) : CUDA_SUCCESS;
+
+	/* in doubt, such as in a context that has failed, it is there */
+	if (result != CUDA_SUCCESS)
+		return result != CUDA_ERROR_CONTEXT_IS_DESTROYED && result != CUDA_ERROR_INVALID_CONTEXT;
+	return now == context->id;
+}
+
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 {
 	check_locked(context);
@@ -57,7 +69,7 @@ void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 	visits++;
 	cl_unlock(&cl_exports_lock);
 	cl_rank_none();
-	visit->is_there = cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED) == CUDA_SUCCESS;
+	visit->is_there = cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED) == CUDA_SUCCESS && is_the_same(context);
 }
 
 void cl_visit_end_locked(struct cl_visit *visit)

@@ -34,7 +34,7 @@ struct cl_visit {
 	struct cl_visit *outer; /* the visit of this thread that this one is nested in, or NULL */
 	struct cl_context *context;
 	struct cl_stay stay;
-	bool is_there; /* the context is the current one; false: it has ended past our hooks */
+	bool is_there; /* the context is the current one; false: it has ended past our hooks, and what it had with it */
 };
 /*
  * begin() counts the visit and releases the lock; end() takes the lock again.  The caller has seen

@@ -344,6 +344,37 @@ IN_A_CHILD(nothing_of_a_context_that_ended_past_our_hooks_is_given_back)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 }
 
+/* Nobody has told us that B ended, and another context has got its handle. */
+static unsigned long long id_of_b = 7;
+static CUresult id_of(CUcontext ctx, unsigned long long *id)
+{
+	*id = ctx == CONTEXT_B ? id_of_b : 1;
+	return CUDA_SUCCESS;
+}
+IN_A_CHILD(nothing_of_a_context_is_given_back_in_another_with_its_handle)
+{
+	CUdeviceptr of_b;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuCtxGetId = id_of;
+	of_b = fake_alloc(1024, CONTEXT_B);
+	export_block(of_b);
+	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	atomic_store(&fake.dead_b, true);
+	id_of_b++;
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(of_b), 0);
+	CHECK_EQUAL(fake.streams_made, 0);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
+	/* the new one's own blocks */
+	atomic_store(&fake.dead_b, false);
+	of_b = fake_alloc(1024, CONTEXT_B);
+	export_block(of_b);
+	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(of_b), 1);
+}
+
 /* UCX retains and releases the primary context around each open and each close. */
 IN_A_CHILD(a_release_that_ends_no_context_starts_and_wakes_nobody)
 {
@@ -375,6 +406,7 @@ int main(void)
 		cmocka_unit_test(without_a_file_too_what_goes_with_its_context_is_forgotten),
 		cmocka_unit_test(the_addresses_of_a_dead_context_are_new_blocks),
 		cmocka_unit_test(nothing_of_a_context_that_ended_past_our_hooks_is_given_back),
+		cmocka_unit_test(nothing_of_a_context_is_given_back_in_another_with_its_handle),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 	};
 
