@@ -365,6 +365,8 @@ bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 static void pin_unfenced(struct cl_exporter *ex, struct cl_block *block)
 {
 	pin(ex, block);
+	if (!cl_driver_works()) /* it shuts down, and this process with it */
+		return;
 	cl_log_once(CL_LOG_WARN,
 		    "no host memory for the fence of a stream-ordered free, or the stream's context is not known: "
 		    "culimbo cannot tell when the stream reaches the free, so such blocks stay allocated until "

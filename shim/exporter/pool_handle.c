@@ -154,7 +154,8 @@ static uint32_t share_first(struct cl_exporter *ex, CUdeviceptr base, struct cl_
 	else /* the block was freed meanwhile; or no memory was left to note its pool, and it can't be handed over */
 		stamp.record = CL_NO_RECORD;
 	cl_unlock(&cl_exports_lock);
-	if (ours && !known)
+	/* a driver that shuts down does not say of which pool a block is */
+	if (ours && !known && cl_driver_works())
 		cl_async_say_no_memory();
 	return stamp.record;
 }
