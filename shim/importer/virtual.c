@@ -271,6 +271,8 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 /* The driver has refused what the exporter handed over, which is no fault of the handle. */
 static CUresult say_refused(uint32_t pid, CUresult result)
 {
+	if (!cl_driver_refuses(result)) /* it shuts down */
+		return result;
 	cl_log_once(CL_LOG_WARN,
 		    "memory of process %u cannot be opened by its handle: the driver refuses to import it or to map it "
 		    "for this device (CUDA error %d)",

@@ -8,8 +8,8 @@
  * devices, and 5 exporters that only share and free.  All run as fast as they can.  An import
  * passes from thread to thread, or ends with its context, which is destroyed, reset or released.
  * Threads also export, open and free blocks of their own.  One thread forks, with fork() and _Fork().
- * Exporters are killed.  Every few seconds an importer closes everything and ends, and another
- * starts: the driver keeps what a process ever imported of a pool until that process destroys its
+ * Exporters are killed.  Each second an importer closes everything and ends, or calls exit() while its threads
+ * work, and another starts: the driver keeps what a process ever imported of a pool until that process destroys its
  * imported pool or ends, even when the exporter has died (measured).
  *
  * Asserted:
@@ -24,10 +24,12 @@
  *
  * Only counted: refused handles that were withdrawn meanwhile or whose exporter was killed; events
  * that cannot be opened, because their exporter may destroy them at any time.  What is open in a
- * context when it ends is neither read nor closed again.
+ * context when it ends is neither read nor closed again.  What the threads of a process see that has called exit()
+ * counts for nothing.
  *
  * With --control it runs without culimbo: foreign bytes must be read, or the test proves nothing.
- * With --no-forks no thread forks, because the runtimes of sanitizers do not survive a _Fork().
+ * With --no-forks no thread forks, and nobody calls exit() while its threads work: the runtimes of sanitizers do
+ * not survive a _Fork(), and report the threads that are left.
  *
  * Rules: A block is written once, before its handle is published, and the handle is withdrawn before the
  * block is freed.  No wait is without a deadline.  Everything ends 75 s after the requested time.  Only
@@ -54,7 +56,7 @@ struct table *table;
 
 #define STRANGE 5 /* after this many abnormal ends exporters are not restarted */
 #define KILL_EVERY_MS 300 /* on average */
-#define LEAVE_EVERY_MS 4000
+#define LEAVE_EVERY_MS 1000
 
 static const char *const state_names[] = { "beginning", "ready", "empty" };
 
@@ -137,7 +139,9 @@ static void gather(void)
 			}
 			for (int k = 0; i < EXPORTERS && k < SLOTS; k++)
 				withdraw(&table->place[i].slot[k], dice(2));
-			if (i >= EXPORTERS && atomic_load(&table->place[i].leaves) && !status)
+			if (i >= EXPORTERS && atomic_load(&table->place[i].leaves) == EXITS && !status)
+				COUNT(exits);
+			else if (i >= EXPORTERS && atomic_load(&table->place[i].leaves) && !status)
 				COUNT(leaves);
 			if (atomic_load(&table->phase) <= (i < EXPORTERS ? PHASE_FINISH : PHASE_PLAY) &&
 			    strange_ends < STRANGE)
@@ -224,7 +228,7 @@ static void storm(double seconds)
 		if (now >= leave_at && process[leaver].pid &&
 		    atomic_load(&table->place[leaver].state) == STATE_READY) {
 			leave_at = now + LEAVE_EVERY_MS * MS;
-			atomic_store(&table->place[leaver].leaves, 1);
+			atomic_store(&table->place[leaver].leaves, table->may_fork && dice(2) ? EXITS : CLOSES);
 			leaver = leaver + 1 < PLACES ? leaver + 1 : EXPORTERS;
 		}
 		if (table->control && atomic_load(&table->foreign) > 3)

@@ -56,6 +56,7 @@ enum {
 	X(forks)                                                                                   \
 	X(kills)                                                                                   \
 	X(leaves)	 /* importers that closed all and ended, and another came */               \
+	X(exits)	 /* those that called exit() while their threads worked */                 \
 	X(errors)	 /* answers that bare would not give: must be none */
 
 /* Of a block.  OF_POOL: its handle is a pool pointer's export data. */
@@ -75,9 +76,16 @@ struct slot {
 	_Atomic uint64_t memory[HANDLE_WORDS], event[HANDLE_WORDS];
 };
 
+/* How an importer is asked to end. */
+enum leaves {
+	STAYS,
+	CLOSES, /* its threads close everything and end, and then it does */
+	EXITS,	/* its first thread calls exit() while the others work.  What these see from then on counts for nothing */
+};
+
 struct place {
 	_Atomic uint32_t life, doomed, state;
-	_Atomic uint32_t leaves; /* asks an importer to close everything and end; another starts */
+	_Atomic uint32_t leaves; /* enum leaves: asks an importer to end; another starts */
 	_Atomic uint64_t pool_fd; /* the process << 32, and the descriptor of its pool in that process */
 	_Atomic uint64_t pool_kept, pool_used; /* bytes of the default pool of an exporter that has freed everything */
 	struct slot slot[SLOTS];

@@ -3,7 +3,7 @@
 #
 # The storm: storm.sh [--no-forks] [BUILD_DIR [SECONDS]]
 #
-# 2 importers with 8 threads each, 5 exporters that are killed, contexts that end; see
+# 2 importers with 8 threads each, 5 exporters that are killed, contexts that end, exits amid work; see
 # storm.c.  Uses the simulated driver.  First runs a control without culimbo, which must
 # see foreign bytes.  Prints TAP, and one line that begins with "storm:".
 #

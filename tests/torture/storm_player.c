@@ -34,7 +34,12 @@ struct place *me;
 static bool playing(void)
 {
 	return atomic_load_explicit(&table->phase, memory_order_relaxed) == PHASE_PLAY &&
-	       !atomic_load_explicit(&me->leaves, memory_order_relaxed);
+	       atomic_load_explicit(&me->leaves, memory_order_relaxed) != CLOSES;
+}
+
+static bool exits(void)
+{
+	return atomic_load_explicit(&me->leaves, memory_order_relaxed) == EXITS;
 }
 
 /* ------------------------------------------------------------------ players */
@@ -57,6 +62,8 @@ void complain(const char *call, int result)
 {
 	const char *name = NULL;
 
+	if (exits())
+		return;
 	COUNT(errors);
 	cu.cuGetErrorName((CUresult)result, &name);
 	fprintf(stderr, "storm: ERROR %u (pid %d, thread %d): %s: %s (%d)\n", here, (int)getpid(),
@@ -281,7 +288,7 @@ static void read_all(const struct import *import, const char *when)
 		return;
 	COUNT(reads);
 	for (int i = 0; i < WORDS; i++) {
-		if (words[i] == import->token)
+		if (words[i] == import->token || exits())
 			continue;
 		COUNT(foreign);
 		fprintf(stderr,
@@ -342,7 +349,7 @@ static void import_open(struct import *import)
 	after = before && published(from, slot, seq, token);
 	if (result) {
 		import->address = 0;
-		if (after) {
+		if (after && !exits()) {
 			COUNT(refused_alive);
 			complain(kind == OF_POOL  ? "cuMemPoolImportPointer of a published block" :
 				 kind == OF_ASYNC ? "cuIpcOpenMemHandle of a published stream-ordered block" :
@@ -489,7 +496,7 @@ static void *import_thread(void *arg)
 			if (!context_anew(thread, &context))
 				return NULL;
 		}
-		if (thread == FORKS && table->may_fork && dice(200) == 0)
+		if (thread == FORKS && table->may_fork && !exits() && dice(200) == 0)
 			fork_once(&kept[0]);
 		beat();
 	}
@@ -511,6 +518,10 @@ static int play_importer(void)
 	for (int i = 0; i < THREADS; i++)
 		if (pthread_create(&thread[i], NULL, import_thread, (void *)(intptr_t)i))
 			return 4;
+	while (playing() && !exits())
+		nap_ms(2);
+	if (exits())
+		return 0;
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(thread[i], NULL);
 	while (pool.n)
