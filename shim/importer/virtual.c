@@ -271,12 +271,11 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 /* The driver has refused what the exporter handed over, which is no fault of the handle. */
 static CUresult say_refused(uint32_t pid, CUresult result)
 {
-	if (!cl_driver_refuses(result)) /* it shuts down */
-		return result;
-	cl_log_once(CL_LOG_WARN,
-		    "memory of process %u cannot be opened by its handle: the driver refuses to import it or to map it "
-		    "for this device (CUDA error %d)",
-		    pid, (int)result);
+	if (cl_driver_works()) /* else it shuts down */
+		cl_log_once(CL_LOG_WARN,
+			    "memory of process %u cannot be opened by its handle: the driver refuses to import it or to map it "
+			    "for this device (CUDA error %d)",
+			    pid, (int)result);
 	/* to our caller this error means that the handle is stale */
 	return result == CUDA_ERROR_INVALID_HANDLE ? CUDA_ERROR_INVALID_VALUE : result;
 }
