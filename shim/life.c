@@ -259,8 +259,8 @@ static void end_without_sharing(void)
 	close(dirfd);
 }
 
-/* @locked: the caller holds cl_imports_lock, which is_open_here() needs. */
-static void remove_own_file(bool locked)
+/* @locked: the caller holds cl_imports_lock, which is_open_here() needs.  @wait: for cl_exports_lock. */
+static void remove_own_file(bool locked, uint64_t wait)
 {
 	int dirfd = cl_self_open_dir(false);
 
@@ -268,7 +268,7 @@ static void remove_own_file(bool locked)
 		return;
 	if (cl_own.file_id) {
 		/* a thread that gives blocks back sees the file with its name, or that we have removed it */
-		bool alone = lock_within(&cl_exports_lock, CL_END_WAIT);
+		bool alone = lock_within(&cl_exports_lock, wait);
 
 		cl_self.file_ended = cl_region_end(&cl_own, dirfd) == 0;
 		if (alone)
@@ -303,7 +303,10 @@ static void end_all(void)
 	cl_service_end(CL_END_WAIT);
 	cl_collector_stop(&cl_exporter, CL_END_WAIT);
 	if (lock_within(&cl_imports_lock, CL_END_WAIT)) {
-		if (lock_within(&cl_exports_lock, CL_END_WAIT)) {
+		/* a signal handler may be ending the process in the very thread that holds it: waits for it once */
+		bool had = lock_within(&cl_exports_lock, CL_END_WAIT);
+
+		if (had) {
 			/* so that the report distinguishes dead holders from living ones */
 			cl_limbo_reap_at_end_locked(&cl_exporter);
 			copy_stacks_locked();
@@ -311,10 +314,10 @@ static void end_all(void)
 			cl_unlock(&cl_exports_lock);
 		}
 		cl_peers_end();
-		remove_own_file(true);
+		remove_own_file(true, had ? CL_END_WAIT : 0);
 		cl_unlock(&cl_imports_lock);
 	} else {
-		remove_own_file(false);
+		remove_own_file(false, 0);
 	}
 }
 

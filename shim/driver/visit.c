@@ -48,20 +48,24 @@ static void check_locked(const struct cl_context *context)
 	(void)context;
 }
 
-/* Returns false if @context has ended past our hooks, and another one has got its handle. */
-static bool is_the_same(const struct cl_context *context)
+/* Returns true if @context has ended past our hooks: the driver refused it with @result, or another has got its handle. */
+static bool has_ended(const struct cl_context *context, CUresult result)
 {
 	unsigned long long now = 0;
-	CUresult result = context->id ? cl_driver.cuCtxGetId(context->handle, &now) : CUDA_SUCCESS;
 
-	/* in doubt, such as in a context that has failed, it is there */
-	if (result != CUDA_SUCCESS)
-		return result != CUDA_ERROR_CONTEXT_IS_DESTROYED && result != CUDA_ERROR_INVALID_CONTEXT;
-	return now == context->id;
+	if (result == CUDA_SUCCESS && context->id) {
+		result = cl_driver.cuCtxGetId(context->handle, &now);
+		if (result == CUDA_SUCCESS)
+			return now != context->id;
+	}
+	/* any other error, such as a context's that has failed, says nothing of that */
+	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 {
+	CUresult result;
+
 	check_locked(context);
 	*visit = (struct cl_visit){ .outer = innermost, .context = context };
 	innermost = visit;
@@ -69,7 +73,9 @@ void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 	visits++;
 	cl_unlock(&cl_exports_lock);
 	cl_rank_none();
-	visit->is_there = cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED) == CUDA_SUCCESS && is_the_same(context);
+	result = cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED);
+	visit->has_ended = has_ended(context, result);
+	visit->is_there = result == CUDA_SUCCESS && !visit->has_ended;
 }
 
 void cl_visit_end_locked(struct cl_visit *visit)

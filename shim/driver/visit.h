@@ -34,7 +34,8 @@ struct cl_visit {
 	struct cl_visit *outer; /* the visit of this thread that this one is nested in, or NULL */
 	struct cl_context *context;
 	struct cl_stay stay;
-	bool is_there; /* the context is the current one; false: it has ended past our hooks, and what it had with it */
+	bool is_there;	/* the context is the current one */
+	bool has_ended; /* the driver says that it has, past our hooks, and with it what it had.  Neither: another error */
 };
 /*
  * begin() counts the visit and releases the lock; end() takes the lock again.  The caller has seen

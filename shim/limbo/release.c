@@ -129,12 +129,12 @@ static CUresult give_back(struct cl_exporter *ex, const struct cl_visit *visit, 
 	CUresult result = CUDA_SUCCESS;
 
 	if (block->kind == CL_EVENT) {
-		if (visit->is_there)
+		if (!visit->has_ended)
 			result = cl_driver.cuEventDestroy_v2((CUevent)(uintptr_t)block->link.key);
 		cl_limbo_event_went(ex);
 		return result;
 	}
-	if (!visit->is_there)
+	if (visit->has_ended)
 		return CUDA_SUCCESS;
 	/* cuMemFree() of memory waits for all work of its context (measured); a device without memory pools refuses */
 	if (stream && block->kind == CL_MEMORY && cl_driver.cuMemFreeAsync((CUdeviceptr)block->link.key, stream) == CUDA_SUCCESS) {
@@ -344,7 +344,7 @@ void cl_release_detached_locked(struct cl_exporter *ex)
 		CUevent event = fence->event; /* which the end of its context takes from the fence */
 
 		cl_visit_begin_locked(&visit, fence->of.context);
-		if (visit.is_there)
+		if (!visit.has_ended)
 			cl_driver.cuEventDestroy_v2(event);
 		cl_visit_end_locked(&visit);
 		cl_fence_drop_locked(fence);
@@ -442,7 +442,7 @@ void cl_release_ask_streams_locked(struct cl_exporter *ex)
 			return;
 		cl_visit_begin_locked(&visit, fence[0]->of.context);
 		/* any other error counts as reached: the driver's free then has to deal with it */
-		for (reached = visit.is_there ? 0 : n; reached < n; reached++) {
+		for (reached = visit.has_ended ? n : 0; reached < n; reached++) {
 			if (cl_driver.cuEventQuery(event[reached]) == CUDA_ERROR_NOT_READY)
 				break;
 			cl_driver.cuEventDestroy_v2(event[reached]);

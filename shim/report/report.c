@@ -71,13 +71,15 @@ static struct cl_report_group *group_new(struct cl_report_table *table, const st
 }
 
 /*
- * Returns the group for all of @key's class and kind that have no room.  The last places of the
- * table are kept for these groups.
+ * Returns the group for all of @key's class and kind that have no room; of virtual memory, which other words are said of,
+ * for all of that.  The last places of the table are kept for these groups.
  */
 static struct cl_report_group *group_of_others(struct cl_report_table *table, const struct cl_report_group *key)
 {
 	struct cl_report_group all = { .class = key->class, .kind = key->kind, .others = true };
 
+	if (key->made == CL_MADE_VIRTUAL && key->class != CL_REPORT_REFUSED && key->class != CL_REPORT_DESCRIPTOR)
+		all.made = key->made;
 	for (unsigned int i = table->n; i-- > 0;)
 		if (same_group(&table->group[i], &all))
 			return &table->group[i];
@@ -90,7 +92,7 @@ static struct cl_report_group *group_of_others(struct cl_report_table *table, co
 static struct cl_report_group *group_get(struct cl_report *report, struct cl_report_group *key)
 {
 	struct cl_report_table *table = report->table;
-	unsigned int room = table->size - (table->mapped ? 2 * CL_REPORT_CLASSES : 4);
+	unsigned int room = table->size - (table->mapped ? 3 * CL_REPORT_CLASSES : 4);
 
 	for (int s = 0; s < 2; s++)
 		key->place[s] = cl_report_place(report->view, key->stack[s]);

@@ -309,7 +309,7 @@ static void say_items(struct cl_report *report, const struct cl_report_group *g)
 
 /*
  * The items of @g are imports.  Returns how many of them their exporter has freed or unmapped, in *first the time of the
- * earliest of these, and in *is_virtual whether one was unmapped.
+ * earliest of these, and in *is_virtual whether all of these were unmapped.
  */
 static unsigned int freed_there(const struct cl_report_group *g, const struct cl_view *its, uint64_t *first,
 				bool *is_virtual)
@@ -317,15 +317,16 @@ static unsigned int freed_there(const struct cl_report_group *g, const struct cl
 	struct cl_view_block block;
 	unsigned int n = 0;
 
-	*is_virtual = false;
+	*is_virtual = true;
 
 	for (unsigned int i = 0; its && i < g->items; i++)
 		if (cl_view_block(its, g->item[i].record, &block) &&
 		    block.generation == g->item[i].generation && block.freed) {
-			*is_virtual |= block.is_virtual;
+			*is_virtual &= block.is_virtual;
 			if (!n++ || block.freed < *first)
 				*first = block.freed;
 		}
+	*is_virtual &= n != 0;
 	return n;
 }
 

@@ -201,8 +201,8 @@ static int ask_tasks(uint32_t pid, const char *wanted, const char *name, uint64_
 enum { LOOKS = 100 }; /* a process that ends is soon through with its threads, or they stay for a while */
 
 /*
- * Asks the memory of process @pid.  Its own maps file is that of its first thread, and empty once that has ended: then
- * its tasks are asked.  A task may start another one and end while we look.  One without memory starts none: so the
+ * Asks the memory of process @pid.  Its own maps file is that of its first thread, and empty once that has ended (or not
+ * there, a kernel may say): then its tasks are asked.  A task may start another one and end while we look.  One without memory starts none: so the
  * process has no memory if the same tasks have none at a second look.
  */
 static int ask_memory(uint32_t pid, const char *wanted, const char *name)
@@ -213,7 +213,7 @@ static int ask_memory(uint32_t pid, const char *wanted, const char *name)
 
 	snprintf(path, sizeof path, "/proc/%u/maps", pid);
 	says = ask_maps(path, wanted, name);
-	if (says != NO_MEMORY)
+	if (says != NO_MEMORY && says != -ENOENT && says != -ESRCH)
 		return says;
 	says = -EAGAIN;
 	for (unsigned int i = 0; i < LOOKS && says == -EAGAIN; i++)

@@ -491,13 +491,27 @@ static void virtual_told_of_more(void)
 {
 	struct actor *p = ENTER("P", .env = ALL " CULIMBO_REPORT=always"), *c = ENTER("C", .env = "CULIMBO_REPORT=always");
 	struct actor *d = ENTER("D", .env = "CULIMBO_REPORT=always"), *o = ENTER("O", .env = "CULIMBO_MODE=observe CULIMBO_REPORT=always");
-	uint64_t at = virtual_reserve(p, 4 * PIECE), import;
-	struct handle handle;
+	struct actor *q = ENTER("Q", .env = ALL), *e = ENTER("E", .env = "CULIMBO_REPORT=always CULIMBO_STACK=0");
+	uint64_t at = virtual_reserve(p, 4 * PIECE), q_at = virtual_reserve(q, 4 * PIECE), plain, import;
+	struct handle handle, two[2];
 
 	virtual_map(p, at, PIECE, OWN);
 	handle = export_block(p, at);
 	(void)open_block(c, &handle);
 	virtual_unmap(p, at, PIECE);
+	/* E has one of each kind, opened at one place: of these Q waits for the freed one */
+	plain = alloc(q, PIECE);
+	two[0] = export_block(q, plain);
+	virtual_map(q, q_at, PIECE, OWN);
+	two[1] = export_block(q, q_at);
+	for (int i = 0; i < 2; i++)
+		(void)open_block(e, &two[i]);
+	free_block(q, plain);
+	virtual_unmap(q, q_at, PIECE);
+	leave(e);
+	ok(count_said(e, "never closed 2 blocks") == 1 && count_said(e, "it waits for this process") == 1,
+	   "17 E says that Q waits, of two blocks of which Q has freed one and unmapped one");
+	leave(q);
 	ok(try_open(d, &handle, &import), "17 D opens what P has unmapped: refused");
 	ok(try_open(o, &handle, &import), "17 O, which observes, likewise");
 	leave(d);

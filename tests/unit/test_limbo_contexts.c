@@ -344,6 +344,25 @@ IN_A_CHILD(nothing_of_a_context_that_ended_past_our_hooks_is_given_back)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 }
 
+/* A push that fails for another reason says nothing of the context: the driver is asked to take the block. */
+static CUresult push_fails_for_b(CUcontext ctx)
+{
+	return ctx == CONTEXT_B ? CUDA_ERROR_LAUNCH_FAILED : fake_push(ctx);
+}
+IN_A_CHILD(what_a_context_has_that_cannot_be_pushed_is_given_back)
+{
+	CUdeviceptr of_b;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	of_b = fake_alloc(1024, CONTEXT_B);
+	export_block(of_b);
+	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	cl_driver.cuCtxPushCurrent_v2 = push_fails_for_b;
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(of_b), 1);
+	CHECK_EQUAL(fake.streams_made, 0);
+}
+
 /* Nobody has told us that B ended, and another context has got its handle. */
 static unsigned long long id_of_b = 7;
 static CUresult id_of(CUcontext ctx, unsigned long long *id)
@@ -407,6 +426,7 @@ int main(void)
 		cmocka_unit_test(the_addresses_of_a_dead_context_are_new_blocks),
 		cmocka_unit_test(nothing_of_a_context_that_ended_past_our_hooks_is_given_back),
 		cmocka_unit_test(nothing_of_a_context_is_given_back_in_another_with_its_handle),
+		cmocka_unit_test(what_a_context_has_that_cannot_be_pushed_is_given_back),
 		cmocka_unit_test(a_release_that_ends_no_context_starts_and_wakes_nobody),
 	};
 

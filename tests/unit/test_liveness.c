@@ -127,8 +127,10 @@ static void a_list_of_threads_that_ends_too_early_says_nothing(void **state)
 }
 
 /* Its first thread has ended, and another one has closed all descriptors: it has no lock, but its memory. */
+static pthread_t first_thread;
 static void *close_all(void *unused)
 {
+	pthread_join(first_thread, NULL); /* which opens a library for its end */
 	close_range(0, ~0u, 0);
 	return sit(unused);
 }
@@ -136,6 +138,7 @@ static void then_leader_ends_and_closes(void)
 {
 	pthread_t thread;
 
+	first_thread = pthread_self();
 	CHECK(!pthread_create(&thread, NULL, close_all, NULL));
 	pthread_exit(NULL);
 }
@@ -161,6 +164,7 @@ static void who_lives_on_without_its_first_thread_is_alive(void **state)
 
 /* Each has all mappings of the process in its file: to read them all took seconds. */
 static unsigned int maps_read;
+static bool no_such; /* opening the maps file of a process, but of no task, says that there is none */
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...)
@@ -172,6 +176,10 @@ int __wrap_open(const char *path, int flags, ...)
 	mode = va_arg(list, int);
 	va_end(list);
 	maps_read += strstr(path, "/maps") != NULL;
+	if (no_such && strstr(path, "/maps") && !strstr(path, "/task/")) {
+		errno = ESRCH;
+		return -1;
+	}
 	return __real_open(path, flags, mode);
 }
 static void then_many_threads(void)
@@ -194,6 +202,22 @@ static void one_thread_speaks_for_all(void **state)
 	assert_true(has_left(importer.pid, r.file_id));
 	assert_false(cl_liveness_is_exporter((uint32_t)importer.pid, r.file_id, true));
 	assert_int_equal(maps_read, 2);
+	end_importer(&importer);
+	drop_region(&r);
+}
+
+/* A kernel may say of the maps file of a first thread that has ended that there is no such process. */
+static void a_first_thread_that_is_gone_says_nothing(void **state)
+{
+	struct cl_region r = make_region_with(HELD);
+	struct importer importer = start_importer(r.file_id, HELD, then_leader_ends);
+
+	no_such = true;
+	assert_true(cl_liveness_is_exporter((uint32_t)importer.pid, r.file_id, false));
+	assert_false(has_left(importer.pid, r.file_id));
+	kill(importer.pid, SIGKILL);
+	assert_true(COMES_TRUE(has_left(importer.pid, r.file_id), 5000));
+	no_such = false;
 	end_importer(&importer);
 	drop_region(&r);
 }
@@ -234,6 +258,7 @@ int main(void)
 		cmocka_unit_test(a_list_of_threads_that_ends_too_early_says_nothing),
 		cmocka_unit_test(who_lives_on_without_its_first_thread_is_alive),
 		cmocka_unit_test(one_thread_speaks_for_all),
+		cmocka_unit_test(a_first_thread_that_is_gone_says_nothing),
 		cmocka_unit_test(whom_proc_hides_has_not_left),
 	};
 

@@ -253,6 +253,28 @@ IN_A_CHILD(nobody_sees_the_file_lost_while_the_process_ends)
 	CHECK(cl_self.file_ended);
 }
 
+/* A signal handler ends the process in the thread that holds the lock: that is waited for once, not at each use. */
+static unsigned int waits;
+int __real_pthread_mutex_clocklock(pthread_mutex_t *mutex, clockid_t clock, const struct timespec *until);
+int __wrap_pthread_mutex_clocklock(pthread_mutex_t *mutex, clockid_t clock, const struct timespec *until);
+int __wrap_pthread_mutex_clocklock(pthread_mutex_t *mutex, clockid_t clock, const struct timespec *until)
+{
+	struct timespec now = cl_after(0);
+
+	waits += mutex == &cl_exports_lock.mutex &&
+		 (until->tv_sec - now.tv_sec) * 1000 + (until->tv_nsec - now.tv_nsec) / 1000000 > 20;
+	return __real_pthread_mutex_clocklock(mutex, clock, until);
+}
+IN_A_CHILD(the_end_waits_once_for_a_lock_that_its_own_thread_has)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	exported_block();
+	cl_lock(&cl_exports_lock);
+	cl_process_end(0);
+	CHECK_EQUAL(waits, 1);
+	cl_unlock(&cl_exports_lock);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -262,6 +284,7 @@ int main(void)
 		cmocka_unit_test(a_service_ends_while_it_begins_again),
 		cmocka_unit_test(a_collector_that_starts_at_the_end_is_waited_for),
 		cmocka_unit_test(nobody_sees_the_file_lost_while_the_process_ends),
+		cmocka_unit_test(the_end_waits_once_for_a_lock_that_its_own_thread_has),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
