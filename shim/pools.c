@@ -222,21 +222,18 @@ static void is_current_no_more(CUmemoryPool pool)
 }
 
 /*
- * Does for @own what the driver's destroy does at once: no device allocates from it any more, and its unused
- * memory is trimmed.  The destroy itself comes when the limbo has no block of @own.
+ * Does for @own what the driver's destroy does at once: no device allocates from it any more.  The destroy itself
+ * comes when the limbo has no block of @own.
  */
 static void begin_the_end_locked(struct cl_own_pool *own)
 {
 	CUmemoryPool pool = (CUmemoryPool)(uintptr_t)own->handle;
-	bool imported = own->imported;
 	struct cl_visit visit;
 
 	cl_visit_begin_locked(&visit, &cl_context_unknown);
 	is_current_no_more(pool);
-	if (!imported && cl_driver.cuMemPoolTrimTo)
-		cl_driver.cuMemPoolTrimTo(pool, 0);
 	cl_visit_end_locked(&visit);
-	cl_own_pool_left(&cl_exporter.blocks.own_pools, own, false);
+	cl_own_pool_left(&cl_exporter.blocks.own_pools, own);
 	cl_release_pools_locked(&cl_exporter);
 }
 

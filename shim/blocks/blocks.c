@@ -216,22 +216,15 @@ void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)
 	free(block);
 }
 
-void cl_block_look_for_imports(const struct cl_blocks *blocks, struct cl_block *block)
-{
-	if (block->kind == CL_POOL && block->record != CL_NO_RECORD &&
-	    atomic_load_explicit(&blocks->region->record[block->record].opens, memory_order_relaxed))
-		block->imported = true;
-}
-
 void cl_block_waits_for_pool(struct cl_blocks *blocks, struct cl_block *block, bool waits)
 {
 	if (block->kind != CL_POOL || block->waits == waits)
 		return;
 	block->waits = waits;
 	if (waits)
-		cl_own_pool_entered(block->pool, block->imported);
+		cl_own_pool_entered(block->pool);
 	else
-		cl_own_pool_left(&blocks->own_pools, block->pool, block->imported);
+		cl_own_pool_left(&blocks->own_pools, block->pool);
 }
 
 struct cl_about cl_block_about_locked(const struct cl_blocks *blocks, const struct cl_block *block)

@@ -60,7 +60,6 @@ struct cl_block {
 	bool kept : 1;		       /* counted in `kept_mapped` */
 	bool context_died : 1;	       /* its context ended while a thread was in the driver with it */
 	bool waits : 1;		       /* of a pool: the pool counts it as in the limbo */
-	bool imported : 1;	       /* of a pool: another process has imported it, see cl_block_look_for_imports() */
 	/* not a bit of the byte above: the thread that has the block reads it without the lock */
 	bool forced_out;	       /* an event that the driver got back before its importers were done */
 	uint16_t context;	       /* its index in cl_context_at; a block of a pool has no context */
@@ -177,8 +176,6 @@ static inline bool cl_block_in_limbo(const struct cl_block *block)
  * Does nothing for a block that is not of a pool, or if the pool knows it.
  */
 void cl_block_waits_for_pool(struct cl_blocks *blocks, struct cl_block *block, bool waits);
-/* If @block is of a pool, notes whether another process has imported it.  Its record must not be released yet. */
-void cl_block_look_for_imports(const struct cl_blocks *blocks, struct cl_block *block);
 
 /* Returns what a finding says of @block, which is in the limbo. */
 struct cl_about cl_block_about_locked(const struct cl_blocks *blocks, const struct cl_block *block);

@@ -78,20 +78,15 @@ void cl_own_pool_put(struct cl_own_pools *pools, struct cl_own_pool *pool)
 		set_phase(pools, pool, CL_OWN_POOL_GONE);
 }
 
-void cl_own_pool_entered(struct cl_own_pool *pool, bool imported)
+void cl_own_pool_entered(struct cl_own_pool *pool)
 {
-	if (!pool)
-		return;
-	pool->in_limbo++;
-	pool->imported |= imported;
+	if (pool)
+		pool->in_limbo++;
 }
 
-void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool, bool imported)
+void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool)
 {
-	if (!pool)
-		return;
-	pool->imported |= imported;
-	if (!--pool->in_limbo && pool->phase == CL_OWN_POOL_ENDING)
+	if (pool && !--pool->in_limbo && pool->phase == CL_OWN_POOL_ENDING)
 		set_phase(pools, pool, CL_OWN_POOL_DUE);
 }
 
@@ -172,12 +167,9 @@ void cl_own_pools_forget(struct cl_own_pools *pools)
 	}
 }
 
-bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle)
+void cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle)
 {
-	struct cl_own_pool *pool = find(&pools->ending, handle);
-
-	cl_own_pool_left(pools, pool, true);
-	return pool && pool->phase == CL_OWN_POOL_DUE;
+	cl_own_pool_left(pools, find(&pools->ending, handle));
 }
 
 uint64_t cl_own_pool_take_due(struct cl_own_pools *pools)

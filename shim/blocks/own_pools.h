@@ -8,10 +8,10 @@
  * cuda.core's tests).
  *
  * What must hold: the driver destroys a pool after it has got back each shared block of that pool that
- * the program has freed until then.  The program's call to destroy the pool returns CUDA_SUCCESS.  If
- * nobody has imported from the pool, the memory that it keeps of other freed blocks goes back to the
- * device at once.  Else it stays: to trim a pool from which others have imported has ended the process
- * (measured, doc/measurements.md), and without culimbo it gives little back.
+ * the program has freed until then.  The program's call to destroy the pool returns CUDA_SUCCESS.  The
+ * memory that the pool keeps of other freed blocks stays until then: of a pool of which a block was
+ * exported a trim gives nothing back, and one of which others have imported it has ended the process (measured,
+ * doc/measurements.md).
  *
  * A pool that another process has shared with this one is on these lists if the program has destroyed it
  * while frees of its imports are kept back.  It waits for these frees as a pool of this process waits for
@@ -33,7 +33,6 @@ struct cl_own_pool {
 	uint64_t blocks;     /* structs of blocks that point here */
 	uint64_t in_limbo;   /* how many of these blocks the program has freed and the driver has not got back */
 	uint8_t phase;	     /* enum cl_own_pool_phase */
-	bool imported;	     /* another process has imported a block of it that the limbo has looked at */
 	uint64_t number;     /* which handles of its blocks have (exporter/async.h); 0: none yet */
 	struct cl_own_fd kept; /* a descriptor of it, once the program has destroyed it; .ino 0: none */
 	struct cl_node keeps;  /* on the list of those that keep one */
@@ -60,10 +59,10 @@ void cl_own_pool_put(struct cl_own_pools *pools, struct cl_own_pool *pool);
 
 /*
  * entered(): a block of @pool enters the limbo.  left(): the driver has got that block back, or has refused
- * it.  @imported: another process has imported the block.  @pool may be NULL.
+ * it.  @pool may be NULL.
  */
-void cl_own_pool_entered(struct cl_own_pool *pool, bool imported);
-void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool, bool imported);
+void cl_own_pool_entered(struct cl_own_pool *pool);
+void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool);
 
 /*
  * The program destroys the pool with @handle.  Returns what the caller has to do:
@@ -84,10 +83,10 @@ void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool,
  * destroy_imported(): the driver has refused to destroy a pool of another process, because frees of @imports
  * of its blocks are kept back.  Returns true if the pool waits for them (LATER).  Returns false if @imports
  * is 0, if the pool waits already, or without memory.  left_imported(): the driver has unmapped one of
- * them.  Returns true if that was the last one, so that the pool is DUE.
+ * them.  After the last one the pool is DUE.
  */
 bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports);
-bool cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
+void cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
 /* Returns true if the program has destroyed the pool with @handle, and the driver has yet to. */
 bool cl_own_pool_is_ending(const struct cl_own_pools *pools, uint64_t handle);
 

@@ -117,8 +117,13 @@ bool cl_flight_leave(int fd)
 
 unsigned int cl_flight_most(unsigned int wanted)
 {
-	unsigned int free = wanted > 1 ? cl_fd_count_free(4 * wanted) : 0;
+	unsigned int free = wanted > 1 ? cl_fd_count_free(4 * wanted) : 0, places;
 
+	cl_lock(&lock);
+	places = CL_FLIGHTS - flights;
+	cl_unlock(&lock);
+	if (free > places)
+		free = places;
 	return free >= 8 ? free / 4 : 1;
 }
 

@@ -344,8 +344,6 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	X(cuMemSetAccess, "cuMemSetAccess", 10020, 0, PFN_cuMemSetAccess_v10020,                   \
 	  (CUdeviceptr dptr, size_t size, const CUmemAccessDesc *access, size_t count),            \
 	  (dptr, size, access, count))                                                             \
-	X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, 0, PFN_cuMemPoolTrimTo_v11020,               \
-	  (CUmemoryPool pool, size_t keep), (pool, keep))                                         \
 	X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0, PFN_cuStreamSynchronize_v2000,      \
 	  (CUstream stream), (stream))                                                             \
 	X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0, PFN_cuStreamDestroy_v4000,               \

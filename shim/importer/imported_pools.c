@@ -186,7 +186,7 @@ void cl_imported_pools_add_device(CUdevice of, CUdevice device, void (*give_up)(
 	struct cl_stay stay;
 	unsigned int n;
 
-	if (of < 0 || of >= CL_MIRROR_DEVICES)
+	if (of < 0 || of >= CL_MIRROR_DEVICES || device < 0 || device >= CL_MIRROR_DEVICES)
 		return;
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	/* sixteen at a time, since the driver is called without the lock: .devices says which pools are done */

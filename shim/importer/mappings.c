@@ -268,6 +268,7 @@ static inline void pool_import_begin_locked(struct cl_mapping *mapping)
 	import->own.file_id = 0;
 	import->rests = import->by_handle = 0;
 	import->phase = CL_IMPORT_NEW;
+	import->awaited = false;
 }
 
 /* Makes a mapping at @key that is not open yet.  Returns NULL if there is no memory. */

@@ -66,6 +66,7 @@ struct cl_pool_import {
 	uint64_t by_handle;	/* how many of its opens are by a handle: limbo/pool_opens.h */
 	uint64_t rests;		/* of counted frees, see pool_imports.h; changed by the thread with the turn */
 	uint8_t phase;		/* enum cl_pool_import_phase */
+	bool awaited;		/* the program has destroyed its pool, whose end waits until it is unmapped */
 	uint32_t freed_at;	/* the stack of its last free, if it is FREED */
 };
 /* ------------------------------------------------------------------------ holds */

@@ -3,9 +3,7 @@
  * Turns: an import and a free of one pointer into a pool are never in the driver together, or the free
  * could unmap what the import has just counted.  A thread has at most one turn of a pointer.
  *
- * Pools of other processes have turns as well: one for each pool (imported_pools.c), and one for all calls of the
- * driver that import or destroy such a pool (pool_uses.c).  A thread takes them in this order: a pointer's or a
- * pool's, then the one for all.
+ * Each pool of another process has a turn as well (imported_pools.c).
  *
  * A turn's key is made of the export data (cl_turn_key()).  Where two pointers have one key, they wait for
  * each other without need.  Functions that end in _locked want cl_imports_lock held, the others

@@ -562,7 +562,6 @@ uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, u
 		return UINT64_MAX;
 	}
 	cl_record_to_limbo(ex->blocks.region, block->record, now);
-	cl_block_look_for_imports(&ex->blocks, block);
 	cl_block_waits_for_pool(&ex->blocks, block, true);
 	cl_count(limbo_entered);
 	cl_live_add_locked(ex->blocks.region, CL_LIVE_KEPT, 1);

@@ -15,18 +15,19 @@ struct imports {
 };
 
 /* Counts the imports of @pool.  Takes no turn. */
-static struct imports count_locked(CUmemoryPool pool)
+static struct imports count_locked(CUmemoryPool pool, bool await)
 {
 	struct imports n = { 0 };
-	const struct cl_mapping *mapping;
+	struct cl_mapping *mapping;
 	struct cl_link *newest, *next;
 
 	CL_TABLE_EACH (&cl_mappings[CL_POOL], newest, next)
-		CL_CHAIN_EACH (mapping, (const struct cl_mapping *)newest, const struct cl_mapping, node) {
-			const struct cl_pool_import *import = (const struct cl_pool_import *)mapping;
+		CL_CHAIN_EACH (mapping, (struct cl_mapping *)newest, struct cl_mapping, node) {
+			struct cl_pool_import *import = (struct cl_pool_import *)mapping;
 
 			if (import->pool != pool || import->phase == CL_IMPORT_COVERED)
 				continue;
+			import->awaited |= await;
 			n.left++;
 			n.open += import->phase == CL_IMPORT_OPEN && mapping->opens > import->by_handle;
 		}
@@ -38,7 +39,7 @@ static bool program_has_one_open(CUmemoryPool pool)
 	bool has;
 
 	cl_lock(&cl_imports_lock);
-	has = count_locked(pool).open;
+	has = count_locked(pool, false).open;
 	cl_unlock(&cl_imports_lock);
 	return has;
 }
@@ -53,14 +54,15 @@ static bool destroy_later(struct cl_exporter *ex, enum cl_pool_user user, CUmemo
 	bool later;
 
 	cl_lock(&cl_imports_lock);
-	n = count_locked(pool);
+	n = count_locked(pool, false);
 	cl_lock(&cl_exports_lock);
 	/* the use is over before the last of these frees can be done: both need one of the locks */
 	later = cl_own_pool_destroy_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool, n.open ? 0 : n.left);
 	if (later)
 		cl_pool_use_postpone_locked(user, pool);
 	cl_unlock(&cl_exports_lock);
-	ex->pool_imports.ending += later;
+	if (later)
+		count_locked(pool, true);
 	cl_unlock(&cl_imports_lock);
 	return later;
 }

@@ -150,6 +150,15 @@ static bool is_mapped_locked(const struct cl_mapping *mapping)
 	return import->phase == CL_IMPORT_OPEN || import->phase == CL_IMPORT_FREED;
 }
 
+/* @import, for which the end of its pool waits, is unmapped.  If it was the last of these, the pool may go. */
+static __attribute__((noinline)) void left_locked(struct cl_exporter *ex, struct cl_pool_import *import)
+{
+	import->awaited = false;
+	cl_lock(&cl_exports_lock);
+	cl_own_pool_left_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)import->pool);
+	cl_unlock(&cl_exports_lock);
+}
+
 void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
 {
 	struct cl_mapping *mapping;
@@ -158,8 +167,13 @@ void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
 		return;
 	cl_lock(&cl_imports_lock);
 	CL_CHAIN_EACH (mapping, cl_mapping_find_locked(CL_POOL, address), struct cl_mapping, node)
-		if (is_mapped_locked(mapping))
-			set_phase_locked((struct cl_pool_import *)mapping, CL_IMPORT_COVERED);
+		if (is_mapped_locked(mapping)) {
+			struct cl_pool_import *import = (struct cl_pool_import *)mapping;
+
+			set_phase_locked(import, CL_IMPORT_COVERED);
+			if (import->awaited)
+				left_locked(ex, import);
+		}
 	cl_unlock(&cl_imports_lock);
 }
 
@@ -231,14 +245,6 @@ static void end_free(struct cl_pool_import *import, struct cl_turn *turn)
 	cl_unlock(&cl_imports_lock);
 }
 
-/* The driver has unmapped an import of @pool.  If @pool is destroyed and this was its last import, it may go. */
-static __attribute__((noinline)) void pool_left_locked(struct cl_exporter *ex, CUmemoryPool pool)
-{
-	cl_lock(&cl_exports_lock);
-	ex->pool_imports.ending -= cl_own_pool_left_imported(&ex->blocks.own_pools, (uint64_t)(uintptr_t)pool);
-	cl_unlock(&cl_exports_lock);
-}
-
 /*
  * The driver has unmapped @import, which is GOING and was freed at @stack: removes it, and ends @turn.  @rest, if not
  * NULL, takes over its hold and its open of a block of ours, since a stream has yet to reach the free.  Returns true
@@ -253,8 +259,8 @@ unmapped_inline(struct cl_exporter *ex, struct cl_pool_import *import, struct re
 
 	cl_lock(&cl_imports_lock);
 	count_locked(ex, -1);
-	if (__builtin_expect(ex->pool_imports.ending != 0, 0))
-		pool_left_locked(ex, import->pool);
+	if (__builtin_expect(import->awaited, 0))
+		left_locked(ex, import);
 	if (__builtin_expect(mapping->opens > 1, 0)) /* under CULIMBO_MODE=observe alone, where each free unmaps */
 		close_older_locked(import);
 	if (rest && mapping->hold) {

@@ -41,7 +41,6 @@ struct cl_exporter;
 struct cl_mapping;
 
 struct cl_pool_imports {
-	uint64_t ending;	  /* imported pools that the driver has yet to destroy; under cl_imports_lock */
 	struct cl_address_filter filter; /* of the addresses of imports */
 	_Atomic uint64_t n;	  /* imports; changed under cl_imports_lock */
 	uint64_t came;		  /* how many imports there have ever been; under cl_imports_lock */

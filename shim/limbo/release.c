@@ -400,7 +400,6 @@ static void take_batch_locked(struct cl_exporter *ex, struct cl_batch *batch)
 			continue;
 		}
 		batch->seen++;
-		cl_block_look_for_imports(&ex->blocks, block);
 		if (block->own_opens || !cl_record_try_release(ex->blocks.region, block->record)) {
 			cl_block_set_state(ex, block, CL_BLOCK_HELD);
 			continue;

@@ -28,7 +28,6 @@ static struct {
 	CUmemoryPool destroyed; /* last */
 	unsigned int destroys, refusals, frees_before; /* how many frees the driver had got before the last one */
 	CUresult destroy_result, unmap_result;
-	unsigned int trims;
 } pool;
 
 static CUresult pool_export(CUmemPoolPtrExportData *data, CUdeviceptr p)
@@ -108,13 +107,6 @@ static CUresult pool_destroy(CUmemoryPool handle)
 	pool.frees_before = pool.frees;
 	return CUDA_SUCCESS;
 }
-static CUresult pool_trim(CUmemoryPool handle, size_t keep)
-{
-	driver_entered();
-	CHECK_EQUAL(keep, 0);
-	pool.trims++;
-	return CUDA_SUCCESS;
-}
 static CUresult one_device(int *n)
 {
 	*n = 1;
@@ -146,7 +138,6 @@ static void start_pools(void)
 	cl_driver.cuMemFreeAsync = pool_free_async;
 	cl_driver.cuPointerGetAttribute = pool_attribute;
 	cl_driver.cuMemPoolDestroy = pool_destroy;
-	cl_driver.cuMemPoolTrimTo = pool_trim;
 	cl_driver.cuDeviceGetCount = one_device;
 	cl_driver.cuDeviceGetMemPool = get_current;
 	cl_driver.cuDeviceSetMemPool = set_current;

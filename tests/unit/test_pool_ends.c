@@ -16,7 +16,6 @@ IN_A_CHILD(a_pool_is_destroyed_after_the_blocks_that_were_freed_before)
 	CHECK_EQUAL(cl_memory_free(held), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
 	CHECK_EQUAL(pool.destroys, 0);
-	CHECK_EQUAL(pool.trims, 0); /* a pool that somebody has imported from is not trimmed */
 	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_ERROR_INVALID_VALUE); /* destroyed twice */
 	CHECK_EQUAL(pool.destroys, 0);
 	cl_limbo_collect(&cl_exporter, true);
@@ -60,10 +59,8 @@ IN_A_CHILD(the_end_of_a_pool_waits_for_no_other_blocks)
 	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_ERROR_INVALID_CONTEXT);
 	pool.destroy_result = CUDA_SUCCESS;
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_EQUAL(pool.trims, 0);
 	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
 	CHECK_EQUAL(pool.destroys, 1);
-	CHECK_EQUAL(pool.trims, 1); /* what else it has goes back to the device at once */
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(pool.destroys, 2);
 }
@@ -284,6 +281,33 @@ IN_A_CHILD(a_context_that_fails_or_is_of_another_device_keeps_no_block_of_a_pool
 	}
 }
 
+/* The program imports the pool again while its end waits, and gets its handle.  What it imports then is not waited for. */
+IN_A_CHILD(a_later_import_does_not_end_the_pool_early)
+{
+	CUmemPoolPtrExportData data[2];
+	CUdeviceptr x, y;
+
+	start_pools();
+	shared(&data[0]);
+	shared(&data[1]);
+	x = imported(&data[0]);
+	imported(&data[0]);
+	atomic_store(&fake.query_result, CUDA_ERROR_NOT_READY);
+	CHECK_EQUAL(cl_memory_free_async(x, SOME_STREAM, false), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(x), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(POOL), CUDA_SUCCESS);
+	pool.refusals = 0;
+	y = imported(&data[1]);
+	CHECK_EQUAL(cl_memory_free(y), CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.refusals, 0);
+	CHECK_EQUAL(logged("the driver refused to destroy memory pool"), 0);
+	CHECK_EQUAL(pool.destroys, 0);
+	atomic_store(&fake.query_result, CUDA_SUCCESS);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.destroys, 1);
+}
+
 static CUcontext ended;
 static CUresult free_if_there(CUdeviceptr p)
 {
@@ -320,6 +344,7 @@ int main(void)
 		cmocka_unit_test(a_pool_that_ends_later_is_not_allocated_from),
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_no_pools_end),
 		cmocka_unit_test(an_imported_pool_is_destroyed_when_the_last_import_is_unmapped),
+		cmocka_unit_test(a_later_import_does_not_end_the_pool_early),
 		cmocka_unit_test(a_block_of_a_pool_goes_back_in_a_streams_order),
 		cmocka_unit_test(a_pool_that_is_destroyed_while_its_block_goes_back_waits_for_that),
 		cmocka_unit_test(a_context_that_fails_or_is_of_another_device_keeps_no_block_of_a_pool),
