@@ -69,7 +69,7 @@ static void log_held_forced_out(const struct cl_about *about)
 /* What its program did to the block. */
 static const char *ended(const struct cl_about *about)
 {
-	return about->kind == CL_VIRTUAL ? "unmapped" : "freed";
+	return about->kind == CL_VIRTUAL ? "unmapped" : about->kind == CL_EVENT ? "destroyed" : "freed";
 }
 
 static void log_stale_refused(const struct cl_about *about)

@@ -489,6 +489,7 @@ static struct cl_import describe_locked(enum cl_kind kind, const struct cl_mappi
 
 	if (hold) {
 		const struct cl_region *region = &hold->peer->region;
+		enum cl_state state;
 
 		import.file_id = cl_hold_file(hold);
 		import.record = cl_hold_record(hold);
@@ -496,7 +497,8 @@ static struct cl_import describe_locked(enum cl_kind kind, const struct cl_mappi
 		import.told = cl_peer_has_slot(hold->peer) &&
 			      atomic_load_explicit(&region->slot[hold->peer->slot].told, memory_order_relaxed) &
 				      CL_TOLD_BY_EXPORTER;
-		import.stays = cl_life_state(cl_record_life(region, cl_hold_record(hold))) != CL_EXPORTED;
+		state = cl_life_state(cl_record_life(region, cl_hold_record(hold)));
+		import.stays = state == CL_LIMBO || state == CL_DYING;
 	}
 	return import;
 }

@@ -4,6 +4,7 @@
 
 #include "shim/base/options.h"
 #include "shim/diag/note_words.h"
+#include "shim/report/exporter_side.h"
 #include "shim/report/hint.h"
 #include "shim/report/peer_files.h"
 
@@ -37,6 +38,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 						  "cudaIpcCloseMemHandle";
 	const char *free = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaFree";
 	const struct cl_view *its;
+	struct cl_report_ends ends;
 	char pid[64] = "its importer";
 	bool dead = !report->at_exit && report->process.state == CL_DEAD;
 	unsigned int alive = 0;
@@ -64,7 +66,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			snprintf(to, n,
 				 "%s %s: call %s there after the last use; until then %s", pid,
 				 alive > 1 ? "do not close what they opened" : "does not close what it opened", close,
-				 g->kind == CL_EVENT	 ? "the event is kept" :
+				 g->kind == CL_EVENT && !g->freed_observed ? "the event is kept" :
+				 g->kind == CL_EVENT ? "it is the driver's alone" :
 				 g->freed_observed	 ? "it may read what others write there" :
 							   "the memory cannot be reused");
 		} else if (g->class == CL_REPORT_HELD) {
@@ -106,20 +109,26 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		break;
 	case CL_REPORT_NOT_CLOSED:
 		its = g->file_id ? cl_report_peer(report, NULL, g->file_id) : NULL;
-		if (report->process.state == CL_ALIVE && !report->at_exit)
+		cl_report_ends_there(g, its, &ends);
+		if (ends.given_back && !cl_observes())
+			snprintf(to, n,
+				 "close it now (%s): its exporter has given it back, and what is read here may be another "
+				 "block's by now", close);
+		else if (report->process.state == CL_ALIVE && !report->at_exit)
 			snprintf(to, n, "nothing to do while it is used; call %s after that", close);
 		else if (!report->at_exit)
 			snprintf(to, n,
 				 "process %u ended with it open, without a report of its own: find what killed it%s",
 				 report->process.who.pid,
-				 !its || its->state == CL_DEAD ? "" : /* the driver has it back */
+				 !its || its->state == CL_DEAD || cl_observes() ? "" : /* the driver has it back */
 				 g->kind == CL_EVENT ? "; its exporter takes the event back" :
 						       "; its exporter takes the memory back");
 		else
 			snprintf(to, n, "call %s when done with it%s%s", close,
 				 g->stack[0] ? ", in the code that opened it" : "",
-				 !g->stays && !its	? "" :
-				 cl_observes()		? "" :
+				 cl_observes() || (its ? its->state == CL_DEAD || its->state == CL_LEAVING || ends.gone ||
+							 ends.is_virtual :
+							 !g->stays) ? "" :
 				 g->kind == CL_EVENT ? "; its exporter keeps the event until then" :
 						       "; its exporter cannot reuse the memory before");
 		break;
@@ -174,6 +183,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			 g->made == CL_MADE_VIRTUAL ?
 				 "unmap it in %s only after the last consumer has opened it, and make a new handle of what is "
 				 "mapped there next" :
+			 g->kind == CL_EVENT ?
+				 "destroy it in %s only after the last consumer has opened it; or raise CULIMBO_GRACE there" :
 				 "free it in %s only after the last consumer has opened it; or raise CULIMBO_GRACE or "
 				 "CULIMBO_GRACE_BYTES there",
 			 g->pid ? pid : "its exporter");

@@ -224,7 +224,7 @@ static void add_finding(struct cl_report *report, const struct cl_finding *f)
 	add_item(g, &item);
 	/* what an item stands for besides itself */
 	g->n += times - 1;
-	if (times > 1 && f->bytes > f->size)
+	if (f->bytes > f->size)
 		g->bytes += f->bytes - f->size;
 	if (!g->others)
 		snprintf(g->name, sizeof(g->name), "%.16s", f->name);

@@ -8,6 +8,7 @@
 #include "shim/report/hint.h"
 #include "shim/report/limit.h"
 #include "shim/report/peer_files.h"
+#include "shim/report/exporter_side.h"
 #include "shim/report/say_group.h"
 #include "shim/report/say_python.h"
 #include "shim/report/shown.h"
@@ -308,29 +309,6 @@ static void say_items(struct cl_report *report, const struct cl_report_group *g)
 }
 
 /*
- * The items of @g are imports.  Returns how many of them their exporter has freed or unmapped, in *first the time of the
- * earliest of these, and in *is_virtual whether all of these were unmapped.
- */
-static unsigned int freed_there(const struct cl_report_group *g, const struct cl_view *its, uint64_t *first,
-				bool *is_virtual)
-{
-	struct cl_view_block block;
-	unsigned int n = 0;
-
-	*is_virtual = true;
-
-	for (unsigned int i = 0; its && i < g->items; i++)
-		if (cl_view_block(its, g->item[i].record, &block) &&
-		    block.generation == g->item[i].generation && block.freed) {
-			*is_virtual &= block.is_virtual;
-			if (!n++ || block.freed < *first)
-				*first = block.freed;
-		}
-	*is_virtual &= n != 0;
-	return n;
-}
-
-/*
  * Prints where the exporter has freed one of the imports of @g.  A command that joins both sides has
  * it from the exporter's report.
  */
@@ -355,14 +333,14 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	const struct cl_view *its = g->file_id ? cl_report_peer(report, NULL, g->file_id) : NULL;
 	struct cl_emit *e = &report->emit;
 	struct cl_view_process process = { .state = CL_DEAD };
-	uint64_t first = 0;
-	bool is_virtual;
-	unsigned int freed = freed_there(g, its, &first, &is_virtual);
-	const char *freed_word = cl_report_ended((enum cl_kind)g->kind, is_virtual);
+	struct cl_report_ends ends;
+	const char *freed_word;
 	char before[64], file[16];
 
 	if (!g->file_id)
 		return; /* the title says that it is not under culimbo */
+	cl_report_ends_there(g, its, &ends);
+	freed_word = cl_report_ended((enum cl_kind)g->kind, ends.is_virtual);
 	cl_region_name(file, g->file_id);
 	cl_emit_object(e, "exporter");
 	cl_emit_number(e, "pid", g->pid, "    of process ", "");
@@ -372,18 +350,23 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 		cl_emit_string(e, "state", cl_report_state_name(process.state), " (", ")");
 		cl_emit_string(e, "command", process.command, ": ", "");
 	}
-	if (freed < g->n) /* the exporter has not freed the others, or they are not items */
-		snprintf(before, sizeof(before), "; %u of those listed %s there%s ", freed, freed_word,
-			 freed == 1 ? "" : ", the first");
+	if (ends.freed < g->n) /* the exporter has not freed the others, or they are not items */
+		snprintf(before, sizeof(before), "; %u of those listed %s there%s ", ends.freed, freed_word,
+			 ends.freed == 1 ? "" : ", the first");
 	else
 		snprintf(before, sizeof(before), "; %s there ", freed_word);
 	if (!its && !g->stays)
 		cl_emit_words(e, report->dirfd < 0 ? "" : ", which has ended");
-	if (freed)
-		cl_emit_age(e, "freed_ns", cl_report_age(report, first), before,
-			    process.state == CL_DEAD || is_virtual || cl_observes() ? " ago" :
-									       " ago: it waits for this process");
-	else if (cl_observes())
+	if (ends.freed)
+		cl_emit_age(e, "freed_ns", cl_report_age(report, ends.first), before,
+			    ends.waits && !cl_observes() ? " ago: it waits for this process" : " ago");
+	if (ends.given_back && !cl_observes())
+		cl_emit_words(e, ends.given_back == g->n ? "; given back there (CULIMBO_HELD_BYTES)" :
+							  "; %u given back there (CULIMBO_HELD_BYTES)", ends.given_back);
+	if (ends.gone)
+		cl_emit_words(e, ends.gone == g->n ? "; its context has ended there" :
+						      "; the context of %u has ended there", ends.gone);
+	if (ends.freed || cl_observes())
 		;
 	else if (g->stays && g->n == 1)
 		cl_emit_words(e, ", which has %s it and waits for this process", freed_word);
@@ -460,7 +443,7 @@ static void say_stacks(struct cl_report *report, const struct cl_report_group *g
 	if (other[0] && other_first)
 		say_stack(report, report->view, g->stack[1], "other_stack", other, false);
 	/* only its exporter knew the stack of the free */
-	if (is_stale && !g->others && !g->stack[1])
+	if (is_stale && !g->others && !g->exporter_gone && !g->stack[1])
 		cl_emit_words(&report->emit, "    where it was %s is no longer known\n", other_happened(g));
 	say_stack(report, report->view, g->stack[0], "stack", first, false);
 	if (other[0] && !other_first)
@@ -502,7 +485,7 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
 	cl_emit_string(e, "class", row->name, NULL, "");
 	cl_emit_string(e, "kind", cl_report_kind_name(g->kind), NULL, "");
-	cl_emit_flag(e, "finding", (row->what & CL_REPORT_FOUND) && !g->told);
+	cl_emit_flag(e, "finding", cl_report_is_fault(report, g) && !g->told);
 	if (g->told && (g->pid || g->holders))
 		cl_emit_number(e, "told_by", g->pid ? g->pid : pid_of_holder(report, g), NULL, "");
 	cl_emit_words(e, "  ");

@@ -460,7 +460,7 @@ void misuse_findings(void)
 		{ "stale-refused", "memory", play_stale_used_again, "where it was freed is no longer known",
 		  "(.stack | length) > 0 and .other.pid > 0 and (.other_stack | not) and (.items[0].other_ns | not)",
 		  NULL },
-		{ "stale-refused", "memory", play_stale_of_the_dead, "where it was freed is no longer known",
+		{ "stale-refused", "memory", play_stale_of_the_dead, " had ended before process ",
 		  "(.stack | length) > 0 and .other.pid > 0 and (.other_stack | not)", NULL },
 	};
 

@@ -139,6 +139,50 @@ static void reclaimed(void)
 	   "which counts that, and the report names the dead process");
 }
 
+/* What an importer says of a block that it never closed depends on what has become of it at its exporter. */
+static void importer_told(void)
+{
+	static const struct {
+		const char *name, *env;
+		bool frees, ends_context, dies;
+		const char *says, *hints; /* NULL: it does not wait */
+	} cases[] = {
+		{ "freed", GRACE, true, false, false, "it waits for this process", "its exporter cannot reuse the memory before" },
+		{ "given back", GRACE " CULIMBO_HELD_BYTES=1MiB", true, false, false, "given back there (CULIMBO_HELD_BYTES)",
+		  "HINT: close it now" },
+		{ "gone with its context", GRACE, false, true, false, "its context has ended there", NULL },
+		{ "of a dead exporter", GRACE, true, false, true, "(dead)", NULL },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct actor *p = ENTER("P", .env = cases[i].env), *c = ENTER("C", .env = GRACE);
+		uint64_t block = alloc(p, BIG);
+		struct handle handle = export_block(p, block);
+
+		open_block(c, &handle);
+		if (cases[i].frees)
+			free_block(p, block);
+		if (cases[i].ends_context)
+			ASK(p, ctx_reset);
+		if (cases[i].hints && strstr(cases[i].hints, "now")) {
+			double until = now_ms() + SOON_MS;
+
+			while (!count_said(p, "CULIMBO_HELD_BYTES") && watch_until(until))
+				;
+		}
+		if (cases[i].dies)
+			kill_actor(p);
+		leave_by(c, END_EXIT, 0);
+		ok(count_said(c, cases[i].says) == 1, "%s: C says \"%s\"", cases[i].name, cases[i].says);
+		ok(!count_said(c, "waits for this process") == (i != 0) &&
+			   !count_said(c, "cannot reuse the memory") == (i != 0) &&
+			   (!cases[i].hints || count_said(c, cases[i].hints) == 1),
+		   "%s: and waits and hints as that is", cases[i].name);
+		if (!cases[i].dies)
+			leave_by(p, END_EXIT, 0);
+	}
+}
+
 static void misuse(void)
 {
 	struct actor *p = ENTER("P", .env = GRACE), *c = ENTER("C", .env = GRACE);
@@ -242,6 +286,7 @@ const struct scene report_scenes[] = {
 	{ "leaks", leaks, 0 },
 	{ "exporter-leaves", exporter_leaves, 0 },
 	{ "reclaimed", reclaimed, 0 },
+	{ "importer-told", importer_told, 0 },
 	{ "misuse", misuse, 0 },
 	{ "report-options", report_options, 0 },
 	{ "memory-findings", memory_findings, 0 },

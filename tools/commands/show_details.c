@@ -255,7 +255,8 @@ static void say_its_holders(const struct cu_show *show)
 struct opened {
 	struct cl_view_import import;
 	const struct cu_block *block; /* at its exporter; NULL: not known there any more */
-	bool pinned;		      /* the exporter has freed it, or has died */
+	bool pinned;		      /* the exporter has freed it, its context has ended, or the exporter has died */
+	bool died;		      /* the exporter has */
 };
 
 /* Finds what @import is at its exporter. */
@@ -298,8 +299,8 @@ static size_t read_opened(const struct cu_show *show, struct opened **list)
 		n++;
 		one->block = block_of(show->scan, &one->import);
 		exporter = one->block ? &show->scan->process[one->block->process] : NULL;
-		one->pinned = exporter && ((one->block->is.freed && !one->block->is.unmapped) || exporter->state == CL_DEAD ||
-					   (one->block->is.class == CL_VIEW_ORPHANED && !one->block->is.unmapped));
+		one->died = exporter && exporter->state == CL_DEAD;
+		one->pinned = exporter && (one->block->is.freed || one->died || one->block->is.class == CL_VIEW_ORPHANED);
 	}
 	if (n)
 		qsort(*list, n, sizeof(**list), by_need);
@@ -372,7 +373,7 @@ static void say_its_imports(const struct cu_show *show)
 		snprintf(line, sizeof(line), "%-12s %10s  %-11s of process %u, opened %s ago",
 			 import->file_id ? id : "unmanaged",
 			 import->kind == CL_EVENT ? "event" : import->size ? size : "unknown",
-			 !list[i].block ? "-" : list[i].pinned && !list[i].block->is.freed ? "exporter-died" :
+			 !list[i].block ? "-" : list[i].died ? "exporter-died" :
 					  cu_class_word(list[i].block->is.class), import->exporter_pid, age);
 		cu_emit_text(to, NULL, line);
 		place_of(show, import->stack, place, sizeof(place));
