@@ -485,7 +485,7 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 	cl_emit_number(e, "pid", report->process.who.pid, NULL, "");
 	cl_emit_string(e, "class", row->name, NULL, "");
 	cl_emit_string(e, "kind", cl_report_kind_name(g->kind), NULL, "");
-	cl_emit_flag(e, "finding", cl_report_is_fault(report, g) && !g->told);
+	cl_emit_flag(e, "finding", (row->what & CL_REPORT_FOUND) && !g->told);
 	if (g->told && (g->pid || g->holders))
 		cl_emit_number(e, "told_by", g->pid ? g->pid : pid_of_holder(report, g), NULL, "");
 	cl_emit_words(e, "  ");
