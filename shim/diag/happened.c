@@ -69,7 +69,7 @@ static void log_held_forced_out(const struct cl_about *about)
 /* What its program did to the block. */
 static const char *ended(const struct cl_about *about)
 {
-	return about->kind == CL_VIRTUAL ? "unmapped" : about->kind == CL_EVENT ? "destroyed" : "freed";
+	return cl_ended_word((enum cl_kind)about->kind, about->kind == CL_VIRTUAL);
 }
 
 static void log_stale_refused(const struct cl_about *about)

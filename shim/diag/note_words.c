@@ -95,3 +95,8 @@ const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result)
 			       "descriptor of it";
 	return made_as[made < CL_MADE_KINDS ? made : CL_MADE_UNKNOWN].hint;
 }
+
+const char *cl_ended_word(enum cl_kind kind, bool is_virtual)
+{
+	return is_virtual ? "unmapped" : kind == CL_EVENT ? "destroyed" : "freed";
+}

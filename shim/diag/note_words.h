@@ -16,4 +16,7 @@ const char *cl_call_name(unsigned int call);
 /* Returns what the user can do to share memory made as @made, after the driver has refused @call with @result. */
 const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result);
 
+/* Returns what its program did to a block to end it: "freed", "destroyed" (an event) or "unmapped" (virtual memory). */
+const char *cl_ended_word(enum cl_kind kind, bool is_virtual);
+
 #endif

@@ -54,8 +54,3 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 	[CL_REPORT_DESCRIPTOR] = { "by-descriptor", "note: shared by descriptors or fabric handles",
 		CL_REPORT_A_FINDING, CL_FINDING_DESCRIPTOR, "shared", NULL },
 };
-
-const char *cl_report_ended(enum cl_kind kind, bool is_virtual)
-{
-	return is_virtual ? "unmapped" : kind == CL_EVENT ? "destroyed" : "freed";
-}

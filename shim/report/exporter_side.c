@@ -14,7 +14,8 @@ void cl_report_ends_there(const struct cl_report_group *g, const struct cl_view 
 		if (!cl_view_block(its, g->item[i].record, &block) || block.generation != g->item[i].generation)
 			continue;
 		left = block.given_back || block.freed_observed;
-		ends->given_back += left;
+		if (left && !ends->given_back++)
+			ends->why = block.freed_observed ? "CULIMBO_MODE=observe" : "CULIMBO_HELD_BYTES";
 		ends->gone += block.class == CL_VIEW_ORPHANED && !left && !block.is_virtual;
 		if (!block.freed)
 			continue;

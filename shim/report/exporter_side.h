@@ -11,6 +11,7 @@ struct cl_report_ends {
 	uint64_t first;		 /* when the first of these was, CLOCK_MONOTONIC ns */
 	bool is_virtual;	 /* all of these were unmapped */
 	unsigned int given_back; /* how many the driver has back though they are open here: they may be others' by now */
+	const char *why;	 /* the option there by which that happened to the first of these */
 	unsigned int gone;	 /* how many went with their context */
 	bool waits;		 /* the exporter lives, and keeps one of those freed until it is closed */
 };

@@ -73,8 +73,6 @@ struct cl_report_class_row {
 	const char *happened, *other_happened; /* what happened at the two stacks; NULL: nothing */
 };
 extern const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES];
-/* Returns what its program did to a block to end it: "freed", "destroyed" (an event) or "unmapped" (virtual memory). */
-const char *cl_report_ended(enum cl_kind kind, bool is_virtual);
 
 /* cl_report_look_at_view() and the report at exit call these two, before and after they add what they see. */
 void cl_report_look_begin(struct cl_report *report, const struct cl_view *view, uint64_t now);

@@ -177,7 +177,7 @@ static void say_holders(struct cl_report *report, const struct cl_report_group *
 /* Returns @words, or, if they are "freed", what is said of the kind of @g instead. */
 static const char *words_for(const struct cl_report_group *g, const char *words)
 {
-	return !words || strcmp(words, "freed") ? words : cl_report_ended((enum cl_kind)g->kind, g->made == CL_MADE_VIRTUAL);
+	return !words || strcmp(words, "freed") ? words : cl_ended_word((enum cl_kind)g->kind, g->made == CL_MADE_VIRTUAL);
 }
 
 /* Returns what happened at the second stack. */
@@ -322,7 +322,7 @@ static void say_free(struct cl_report *report, const struct cl_report_group *g)
 		if (cl_view_block(its, g->item[i].record, &block) && block.generation == g->item[i].generation &&
 		    block.freed && block.free_stack) {
 			snprintf(freed, sizeof(freed), "%s by process %u from",
-				 cl_report_ended(block.kind, block.is_virtual), g->pid);
+				 cl_ended_word(block.kind, block.is_virtual), g->pid);
 			say_stack(report, its, block.free_stack, "free_stack", freed, true);
 			return;
 		}
@@ -340,7 +340,7 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	if (!g->file_id)
 		return; /* the title says that it is not under culimbo */
 	cl_report_ends_there(g, its, &ends);
-	freed_word = cl_report_ended((enum cl_kind)g->kind, ends.is_virtual);
+	freed_word = cl_ended_word((enum cl_kind)g->kind, ends.is_virtual);
 	cl_region_name(file, g->file_id);
 	cl_emit_object(e, "exporter");
 	cl_emit_number(e, "pid", g->pid, "    of process ", "");
@@ -360,9 +360,11 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	if (ends.freed)
 		cl_emit_age(e, "freed_ns", cl_report_age(report, ends.first), before,
 			    ends.waits && !cl_observes() ? " ago: it waits for this process" : " ago");
-	if (ends.given_back && !cl_observes())
-		cl_emit_words(e, ends.given_back == g->n ? "; given back there (CULIMBO_HELD_BYTES)" :
-							  "; %u given back there (CULIMBO_HELD_BYTES)", ends.given_back);
+	if (ends.given_back && !cl_observes()) {
+		if (ends.given_back < g->n)
+			cl_emit_words(e, "; %u of them", ends.given_back);
+		cl_emit_words(e, "%s given back there (%s)", ends.given_back < g->n ? "" : ";", ends.why);
+	}
 	if (ends.gone)
 		cl_emit_words(e, ends.gone == g->n ? "; its context has ended there" :
 						      "; the context of %u has ended there", ends.gone);

@@ -111,7 +111,7 @@ static void make_descriptor_title(const struct cl_report_group *g, unsigned int 
 void cl_report_make_title(struct cl_report *report, const struct cl_report_group *g, char to[512])
 {
 	bool is_event = g->kind == CL_EVENT, fault = cl_report_is_fault(report, g), many = g->n != 1;
-	const char *freed = cl_report_ended((enum cl_kind)g->kind, g->made == CL_MADE_VIRTUAL), *them = many ? "them" : "it";
+	const char *freed = cl_ended_word((enum cl_kind)g->kind, g->made == CL_MADE_VIRTUAL), *them = many ? "them" : "it";
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	unsigned int pid = report->process.who.pid;
 	char sum[80], who[64], other[64];

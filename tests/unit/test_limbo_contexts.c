@@ -344,6 +344,16 @@ IN_A_CHILD(nothing_of_a_context_that_ended_past_our_hooks_is_given_back)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 }
 
+/* A block of B that is in the limbo. */
+static CUdeviceptr freed_of_b(void)
+{
+	CUdeviceptr of_b = fake_alloc(1024, CONTEXT_B);
+
+	export_block(of_b);
+	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	return of_b;
+}
+
 /* A push that fails for another reason says nothing of the context: the driver is asked to take the block. */
 static CUresult push_fails_for_b(CUcontext ctx)
 {
@@ -354,9 +364,7 @@ IN_A_CHILD(what_a_context_has_that_cannot_be_pushed_is_given_back)
 	CUdeviceptr of_b;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	of_b = fake_alloc(1024, CONTEXT_B);
-	export_block(of_b);
-	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	of_b = freed_of_b();
 	cl_driver.cuCtxPushCurrent_v2 = push_fails_for_b;
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(of_b), 1);
@@ -376,9 +384,7 @@ IN_A_CHILD(nothing_of_a_context_is_given_back_in_another_with_its_handle)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_driver.cuCtxGetId = id_of;
-	of_b = fake_alloc(1024, CONTEXT_B);
-	export_block(of_b);
-	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	of_b = freed_of_b();
 	atomic_store(&fake.dead_b, true);
 	id_of_b++;
 	cl_limbo_collect(&cl_exporter, true);
@@ -387,9 +393,7 @@ IN_A_CHILD(nothing_of_a_context_is_given_back_in_another_with_its_handle)
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 0);
 	/* the new one's own blocks */
 	atomic_store(&fake.dead_b, false);
-	of_b = fake_alloc(1024, CONTEXT_B);
-	export_block(of_b);
-	CHECK_EQUAL(cl_memory_free(of_b), CUDA_SUCCESS);
+	of_b = freed_of_b();
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(of_b), 1);
 }
