@@ -20,7 +20,8 @@ void cl_report_ends_there(const struct cl_report_group *g, const struct cl_view 
 		if (!block.freed)
 			continue;
 		ends->is_virtual &= block.is_virtual;
-		ends->waits |= lives && !left && !block.is_virtual && block.class != CL_VIEW_ORPHANED;
+		/* what was unmapped or given back is ORPHANED, too */
+		ends->waits |= lives && block.class != CL_VIEW_ORPHANED;
 		if (!ends->freed++ || block.freed < ends->first)
 			ends->first = block.freed;
 	}
