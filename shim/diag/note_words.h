@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * These functions put notes into words, for the log, the report and the command.  Each returns a static
+ * These functions put notes, and the end of a block, into words, for the log, the report and the command.  Each returns a static
  * text.  Any thread may call them.
  */
 #ifndef CL_NOTE_WORDS_H
