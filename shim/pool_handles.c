@@ -6,6 +6,7 @@
 #include "shim/base/options.h"
 #include "shim/door.h"
 #include "shim/driver/made.h"
+#include "shim/driver/wait.h"
 #include "shim/exporter/async.h"
 #include "shim/exporter/pool_handle.h"
 #include "shim/importer/open.h"
@@ -263,7 +264,7 @@ bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result)
 	*result = cl_virtual_current_device(&device);
 	if (*result != CUDA_SUCCESS)
 		return true;
-	cl_virtual_wait_as_a_close();
+	cl_wait_as_a_free_here(); /* as the driver's close of a legacy handle does */
 	if (!cl_pool_open_close(&cl_exporter, dptr, result, &wake))
 		return false;
 	if (wake)

@@ -326,6 +326,9 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (CUuuid * uuid, CUdevice device), (uuid, device))                                        \
 	X(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0, PFN_cuMemGetInfo_v3020,                        \
 	  (size_t * free, size_t * total), (free, total))                                          \
+	X(cuMemHostAlloc, "cuMemHostAlloc", 2020, 0, PFN_cuMemHostAlloc_v2020,                     \
+	  (void **pointer, size_t size, unsigned int flags), (pointer, size, flags))               \
+	X(cuMemFreeHost, "cuMemFreeHost", 2000, 0, PFN_cuMemFreeHost_v2000, (void *pointer), (pointer)) \
 	X(cuCtxGetDevice, "cuCtxGetDevice", 2000, 0, PFN_cuCtxGetDevice_v2000,                     \
 	  (CUdevice * device), (device))                                                           \
 	X(cuCtxGetId, "cuCtxGetId", 12000, 0, PFN_cuCtxGetId_v12000,                               \

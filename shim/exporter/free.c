@@ -8,12 +8,12 @@
 #include "shim/driver/context.h"
 #include "shim/driver/gate.h"
 #include "shim/driver/visit.h"
+#include "shim/driver/wait.h"
 #include "shim/exporter/free.h"
 #include "shim/limbo/collector.h"
 #include "shim/limbo/release.h"
 #include "shim/limbo/fence.h"
 #include "shim/limbo/limbo.h"
-#include "shim/limbo/press.h"
 #include "shim/self/self.h"
 
 /* What we do with a pointer that the program frees. */
@@ -29,6 +29,7 @@ enum free_as {
 struct taken {
 	struct cl_block *block; /* this thread has it (CL_BLOCK_FREEING) */
 	CUcontext ctx;		/* its context, or NULL */
+	struct cl_wait_in wait_in;
 	uint64_t before;	/* of FREE_NOW: for cl_record_release_end() */
 	struct cl_about again;	/* of FREE_AGAIN: the block */
 };
@@ -54,6 +55,7 @@ static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uin
 		cl_block_set_state(ex, block, CL_BLOCK_FREEING);
 		taken->block = block;
 		taken->ctx = cl_block_context(block) ? cl_block_context(block)->handle : NULL;
+		taken->wait_in = cl_wait_in(cl_block_context(block));
 	}
 	cl_unlock(&cl_exports_lock);
 	return as;
@@ -183,110 +185,16 @@ static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struc
 	return CUDA_SUCCESS;
 }
 
-/* The driver's free of this byte waits for all that its free of any other memory of the context waits for. */
-static CUresult free_a_byte(void)
-{
-	CUdeviceptr stand_in;
-	CUresult result = cl_driver.cuMemAlloc_v2(&stand_in, 1);
-
-	return result == CUDA_SUCCESS ? cl_driver.cuMemFree_v2(stand_in) : result;
-}
-
-/* Makes a call of the program's, which is @call, in @ctx. */
-static inline CUresult call_in(CUcontext ctx, CUresult (*call)(void))
+/* Waits for all that the driver's free of the block of @taken would wait for, and fails as it would. */
+static CUresult wait_as_a_free(const struct taken *taken)
 {
 	struct cl_stay stay;
-	CUresult result = cl_stay_begin(&stay, ctx, CL_STAY_AS_PROGRAM);
+	CUresult result = cl_stay_begin(&stay, taken->ctx, CL_STAY_AS_PROGRAM);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = call();
+	result = cl_wait_as_a_free(taken->wait_in);
 	cl_stay_end(&stay);
-	return result;
-}
-
-/*
- * Returns true if some stream of @ctx may capture, and this thread may free memory meanwhile.  The driver tells that of a
- * blocking stream only.  A program whose thread is in relaxed mode expects a capture.
- */
-static bool may_capture(CUcontext ctx)
-{
-	CUstreamCaptureStatus status;
-	struct cl_stay stay;
-	bool may;
-
-	cl_stay_begin(&stay, ctx, CL_STAY_RELAXED);
-	may = (stay.exchanged && stay.mode == CU_STREAM_CAPTURE_MODE_RELAXED) ||
-	      (cl_driver.cuStreamIsCapturing &&
-	       cl_driver.cuStreamIsCapturing(CU_STREAM_LEGACY, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-	cl_stay_end(&stay);
-	return may;
-}
-
-/* Pins @block: nobody can say when the work of its context, or its stream, has reached its free. */
-static void pin(struct cl_exporter *ex, struct cl_block *block)
-{
-	cl_lock(&cl_exports_lock);
-	if (block->record != CL_NO_RECORD)
-		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1,
-				      memory_order_relaxed);
-	block->unfenced = true;
-	cl_unlock(&cl_exports_lock);
-}
-
-/* Ends the graces of the device of @taken.  Returns true if its block can go to the driver at once now, as FREE_NOW. */
-static bool has_no_grace(struct cl_exporter *ex, struct taken *taken)
-{
-	unsigned int device = cl_limbo_moved(ex, taken->block->device).device;
-	bool can;
-
-	cl_limbo_press(ex, device, cl_now() + CL_PRESSED_MOST);
-	cl_lock(&cl_exports_lock);
-	can = cl_limbo_can_skip_locked(ex, taken->block, cl_now(), &taken->before);
-	cl_unlock(&cl_exports_lock);
-	cl_limbo_press_over(ex, device);
-	return can;
-}
-
-/*
- * As wait_as_a_free(), on a device that has not even a byte left.  cuCtxSynchronize() waits for the same, but while a
- * stream captures it fails and spoils the capture, in relaxed mode, too, and a free does neither (measured,
- * doc/measurements.md).  So where a stream may capture, blocks that nobody holds lose their graces for the byte.  If
- * that does not help, the block is pinned, since the kernels that use it cannot be waited for.
- */
-static __attribute__((noinline, cold)) CUresult wait_on_a_full_device(struct cl_exporter *ex, struct taken *taken,
-									enum free_as *as)
-{
-	CUresult result;
-
-	if (!may_capture(taken->ctx))
-		return call_in(taken->ctx, cl_driver.cuCtxSynchronize);
-	if (has_no_grace(ex, taken)) {
-		*as = FREE_NOW;
-		return CUDA_SUCCESS;
-	}
-	cl_limbo_collect(ex, false);
-	result = call_in(taken->ctx, free_a_byte);
-	if (result != CUDA_ERROR_OUT_OF_MEMORY)
-		return result;
-	pin(ex, taken->block);
-	cl_log_once(CL_LOG_WARN,
-		    "a shared block was freed on a device without a free byte, while a stream may capture: culimbo cannot "
-		    "wait for the kernels that use it, so such blocks stay allocated until this process ends");
-	return CUDA_SUCCESS;
-}
-
-/*
- * Waits for all that the driver's free of the block of @taken would wait for, and fails as it would.
- * For that it allocates a byte in the block's context and frees it.  Sets *as to FREE_NOW if the driver must free the
- * block itself.
- */
-static CUresult wait_as_a_free(struct cl_exporter *ex, struct taken *taken, enum free_as *as)
-{
-	CUresult result = call_in(taken->ctx, free_a_byte);
-
-	if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0))
-		return wait_on_a_full_device(ex, taken, as);
 	return result;
 }
 
@@ -351,20 +259,23 @@ bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 	if (as != FREE_DEFERRED)
 		return as != FREE_NOT_OURS;
 	/* the driver's free of a pool's block waits for nothing (measured) */
-	*result = taken.block->kind == CL_POOL ? cl_context_pool_free_refusal() : wait_as_a_free(ex, &taken, &as);
-	if (__builtin_expect(as == FREE_NOW, 0))
-		*result = freed_now(ex, &taken, cl_driver.cuMemFree_v2(dptr));
-	else if (*result == CUDA_SUCCESS)
+	*result = taken.block->kind == CL_POOL ? cl_context_pool_free_refusal() : wait_as_a_free(&taken);
+	if (*result == CUDA_SUCCESS)
 		*result = into_limbo(ex, taken.block, NULL);
 	else
 		free_failed(ex, taken.block);
 	return true;
 }
 
-/* Pins @block, which has no fence. */
+/* Pins @block, which has no fence: nobody can say when its stream has reached its free. */
 static void pin_unfenced(struct cl_exporter *ex, struct cl_block *block)
 {
-	pin(ex, block);
+	cl_lock(&cl_exports_lock);
+	if (block->record != CL_NO_RECORD)
+		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1,
+				      memory_order_relaxed);
+	block->unfenced = true;
+	cl_unlock(&cl_exports_lock);
 	if (!cl_driver_works()) /* it shuts down, and this process with it */
 		return;
 	cl_log_once(CL_LOG_WARN,

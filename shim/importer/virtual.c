@@ -8,6 +8,7 @@
 #include "shim/base/log.h"
 #include "shim/descriptors/ask.h"
 #include "shim/driver/visit.h"
+#include "shim/driver/wait.h"
 #include "shim/importer/mirror_map.h"
 #include "shim/importer/mirror_known.h"
 #include "shim/importer/virtual.h"
@@ -519,17 +520,6 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 }
 
 /* ------------------------------------------------------------------------ closes */
-/* The driver's close of a legacy handle waits as a free does, and an unmap does not (measured). */
-void cl_virtual_wait_as_a_close(void)
-{
-	CUdeviceptr stand_in;
-
-	if (cl_driver.cuMemAlloc_v2(&stand_in, 1) == CUDA_SUCCESS)
-		cl_driver.cuMemFree_v2(stand_in);
-	else
-		cl_driver.cuCtxSynchronize();
-}
-
 bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
 {
 	CUdeviceptr base;
@@ -537,7 +527,8 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
 
 	if (!cl_mirror_find(address, &base, &size))
 		return false;
-	cl_virtual_wait_as_a_close();
+	/* the driver's close of a legacy handle waits as a free does, and an unmap does not (measured) */
+	cl_wait_as_a_free_here();
 	return cl_mirror_close(address, result);
 }
 

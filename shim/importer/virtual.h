@@ -59,8 +59,6 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 CUresult cl_virtual_say(uint32_t pid, int err);
 /* Returns a bit for each device that has peer access to @device, which is from 0 to CL_MIRROR_DEVICES - 1. */
 uint64_t cl_virtual_peers(CUdevice device);
-/* Waits as the driver's close of a legacy handle does, in the current context. */
-void cl_virtual_wait_as_a_close(void);
 
 void cl_virtual_imports_forget(void); /* in a forked child */
 

@@ -37,7 +37,7 @@ enum { BLOCKS = 200400, EVENTS = 64 };
 #define CONTEXT_B ((CUcontext)0xb0)
 #define SOME_STREAM ((CUstream)0x57)
 #define OWN_STREAM ((CUstream)0x0f) /* the result of cuStreamCreate */
-#define STAND_IN 0x1000ull /* the result of cuMemAlloc: culimbo frees it to wait as a free does */
+#define STAND_IN 0x1000ull /* the result of cuMemAlloc and cuMemHostAlloc: culimbo frees it to wait as a free does */
 #define NO_BLOCK 0x10000ull /* culimbo frees this address to ask whether a free would be refused */
 
 struct fake_block {
@@ -54,6 +54,9 @@ static struct {
 	CUresult none_result; /* the result of freeing nothing, and of similar failures; 0: INVALID_VALUE or the call's own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs, streams_made;
+	/* the bytes by which culimbo waits: pinned ones that are there, all that were made; all of the device */
+	_Atomic uint32_t pinned, pinned_made, bytes_made;
+	CUresult pinned_result, byte_result; /* of making one */
 	_Atomic(CUcontext) sync_ctx;
 	CUresult sync_result, free_result, event_create_result;
 	void (*in_sync)(void);
@@ -145,8 +148,29 @@ static CUresult fake_mem_alloc(CUdeviceptr *p, size_t size)
 {
 	(void)size;
 	driver_entered();
+	if (fake.byte_result)
+		return fake.byte_result;
+	atomic_fetch_add(&fake.bytes_made, 1);
 	*p = STAND_IN;
 	return CUDA_SUCCESS;
+}
+static CUresult fake_host_alloc(void **p, size_t size, unsigned int flags)
+{
+	driver_entered();
+	CHECK_EQUAL(size, 1);
+	CHECK_EQUAL(flags, 0);
+	if (fake.pinned_result)
+		return fake.pinned_result;
+	atomic_fetch_add(&fake.pinned, 1);
+	atomic_fetch_add(&fake.pinned_made, 1);
+	*p = (void *)STAND_IN;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_host_free(void *p)
+{
+	CHECK(p == (void *)STAND_IN);
+	CHECK(atomic_fetch_sub(&fake.pinned, 1));
+	return fake_sync();
 }
 static CUresult really_free(CUdeviceptr p)
 {
@@ -479,6 +503,8 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 	/* the tests of a program share a folder: no test may find an earlier one's files */
 	cl_options.keep_dead.number = 0;
 	cl_driver.cuMemAlloc_v2 = fake_mem_alloc;
+	cl_driver.cuMemHostAlloc = fake_host_alloc;
+	cl_driver.cuMemFreeHost = fake_host_free;
 	cl_driver.cuMemFree_v2 = fake_free;
 	cl_driver.cuStreamCreate = fake_stream_create;
 	cl_driver.cuStreamSynchronize = fake_stream_sync;

@@ -4,6 +4,7 @@
  * context, and changes nothing when that fails.  A free that meets an export, another thread's free, or
  * the end of the context waits for it where necessary, then continues and learns what happened to the block.
  */
+#include "shim/driver/wait.h"
 #include "tests/unit/limbo.h"
 
 /* The program's other thread frees the block while this thread asks the driver for its handle. */
@@ -99,15 +100,92 @@ IN_A_CHILD(a_free_waits_in_the_blocks_context)
 	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-/* ---------------------------------------------------------------- a full device */
-static CUdeviceptr gives_a_byte; /* the driver has one when this block is free; 0: it never has */
-static CUresult alloc_on_a_full_device(CUdeviceptr *p, size_t size)
+/* ---------------------------------------------------------------- the byte by which a free waits */
+#define CHECK_PINNED(there, made)                                    \
+	do {                                                         \
+		CHECK_EQUAL(atomic_load(&fake.pinned), there);       \
+		CHECK_EQUAL(atomic_load(&fake.pinned_made), made);   \
+	} while (0)
+
+static CUdeviceptr exported_in(CUcontext ctx)
 {
-	if (!gives_a_byte || !frees_of(gives_a_byte))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return fake_mem_alloc(p, size);
+	CUdeviceptr p = fake_alloc(1024, ctx);
+
+	fake_stack[fake_depth] = ctx;
+	export_block(p);
+	return p;
 }
-static unsigned int context_syncs; /* each of which spoils the context's captures */
+
+/* One of the free itself, and one that the context keeps, so that the driver keeps the piece for the others. */
+IN_A_CHILD(each_context_keeps_a_pinned_byte)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	for (uint32_t i = 1; i <= 3; i++) {
+		CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
+		CHECK_PINNED(1, 1 + i);
+		CHECK_EQUAL(atomic_load(&fake.syncs), i);
+		CHECK(atomic_load(&fake.sync_ctx) == CONTEXT_A);
+	}
+	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_B)), CUDA_SUCCESS);
+	CHECK_PINNED(2, 6);
+	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_B)), CUDA_SUCCESS);
+	CHECK_PINNED(2, 7);
+	CHECK(atomic_load(&fake.sync_ctx) == CONTEXT_B);
+	CHECK_EQUAL(atomic_load(&fake.bytes_made), 0);
+}
+
+/* The driver ends the byte with its context. */
+IN_A_CHILD(a_new_context_at_the_same_address_keeps_a_byte_of_its_own)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
+	CHECK_PINNED(1, 2);
+	context_ends(CONTEXT_A, 0);
+	context_ended(CONTEXT_A, 0, true);
+	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
+	CHECK_PINNED(2, 4);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
+}
+
+static void *free_many(void *unused)
+{
+	(void)unused;
+	for (int i = 0; i < 20; i++)
+		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	return NULL;
+}
+IN_A_CHILD(threads_that_free_at_once_keep_one_byte)
+{
+	pthread_t thread[4];
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	for (int i = 0; i < 4; i++)
+		CHECK(!pthread_create(&thread[i], NULL, free_many, NULL));
+	for (int i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	CHECK_EQUAL(atomic_load(&fake.pinned), 1);
+	CHECK(atomic_load(&fake.syncs) >= 80);
+}
+
+/* As where the host has no pinned memory left, or the system none at all. */
+IN_A_CHILD(without_pinned_memory_a_free_waits_by_a_byte_of_the_device)
+{
+	static const CUresult none[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OPERATING_SYSTEM };
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	for (uint32_t i = 0; i < 3; i++) {
+		fake.pinned_result = none[i];
+		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+		CHECK_EQUAL(atomic_load(&fake.bytes_made), i + 1);
+		CHECK_EQUAL(atomic_load(&fake.syncs), i + 1);
+	}
+	fake.pinned_result = CUDA_SUCCESS;
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	CHECK_PINNED(1, 2);
+	CHECK_EQUAL(atomic_load(&fake.bytes_made), 3);
+}
+
+static unsigned int context_syncs;
 static CUresult sync_context(void)
 {
 	driver_entered();
@@ -115,110 +193,68 @@ static CUresult sync_context(void)
 	context_syncs++;
 	return CUDA_SUCCESS;
 }
-static CUresult blocking_stream_captures(CUstream stream, CUstreamCaptureStatus *status)
+IN_A_CHILD(without_a_byte_a_free_waits_for_the_whole_context)
 {
-	CHECK(stream == CU_STREAM_LEGACY);
-	return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-}
-
-/* Returns a block that is in use, here, so that it stays in the limbo when it is freed. */
-static CUdeviceptr start_full(void)
-{
-	CUdeviceptr p, own;
-
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	cl_driver.cuMemAlloc_v2 = alloc_on_a_full_device;
 	cl_driver.cuCtxSynchronize = sync_context;
-	p = fake_alloc(1024, CONTEXT_A);
-	CHECK_EQUAL(open_own(&own, export_block(p)), CUDA_SUCCESS);
-	return p;
+	fake.pinned_result = fake.byte_result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	CHECK_EQUAL(context_syncs, 1);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 0);
 }
 
-/* Where a stream may capture, such a free must not synchronise the context: that spoils the capture. */
-IN_A_CHILD(on_a_full_device_a_free_waits_by_memory_of_the_limbo)
+IN_A_CHILD(on_a_full_device_a_free_waits_as_on_any_other)
 {
-	CUdeviceptr used = start_full(), waits = exported_block();
-
-	cl_driver.cuMemAlloc_v2 = fake_mem_alloc;
-	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
-	CHECK_EQUAL(state_of(waits), CL_BLOCK_GRACE);
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuCtxSynchronize = sync_context;
+	fake.byte_result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
 	CHECK_EQUAL(atomic_load(&fake.syncs), 1);
-	cl_driver.cuMemAlloc_v2 = alloc_on_a_full_device;
-	gives_a_byte = waits;
-	fake_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	CHECK_EQUAL(cl_memory_free(used), CUDA_SUCCESS);
-	CHECK_EQUAL(frees_of(waits), 1);
-	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
 	CHECK_EQUAL(context_syncs, 0);
-	CHECK_EQUAL(cl_memory_close(used), CUDA_SUCCESS);
-	cl_limbo_collect(&cl_exporter, true);
-	CHECK_EQUAL(frees_of(used), 1);
-	/* no free after that lacks its grace */
-	cl_driver.cuMemAlloc_v2 = fake_mem_alloc;
-	waits = exported_block();
-	CHECK_EQUAL(cl_memory_free(waits), CUDA_SUCCESS);
-	CHECK_EQUAL(state_of(waits), CL_BLOCK_GRACE);
 }
 
-/* Its handle may be under way, but its memory is needed. */
-IN_A_CHILD(on_a_full_device_the_driver_frees_what_nobody_holds)
+/* The driver gives an error of a capture at the first byte, and spoils the capture as a free would: no more is asked. */
+IN_A_CHILD(a_capture_refuses_the_free_at_the_first_byte)
 {
 	CUdeviceptr p;
 
-	start_full();
+	start_with(HOUR, CL_COLLECTOR_INLINE);
 	p = exported_block();
-	fake_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	fake.free_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	fake.pinned_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
-	fake.free_result = CUDA_SUCCESS;
+	CHECK_EQUAL(atomic_load(&fake.bytes_made), 0);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 0);
+	fake.pinned_result = CUDA_SUCCESS;
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_EQUAL(frees_of(p), 1);
-	CHECK(!is_known(p));
-	CHECK_EQUAL(context_syncs, 0);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_GRACE);
 }
 
-static void check_that_it_stays(CUdeviceptr p)
+/* Nobody knows whether the same context comes again, so none is kept. */
+IN_A_CHILD(in_an_unknown_context_no_byte_is_kept)
 {
-	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_EQUAL(context_syncs, 0);
-	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
-	cl_limbo_collect(&cl_exporter, true);
-	CHECK_EQUAL(frees_of(p), 0);
-	CHECK_EQUAL(logged("freed on a device without a free byte"), 1);
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	CHECK_EQUAL(cl_wait_as_a_free(cl_wait_in(&cl_context_unknown)), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_wait_as_a_free(cl_wait_in(NULL)), CUDA_SUCCESS);
+	CHECK_PINNED(0, 0);
+	CHECK_EQUAL(atomic_load(&fake.bytes_made), 2);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
+	fake.byte_result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK_EQUAL(cl_wait_as_a_free(cl_wait_in(NULL)), CUDA_SUCCESS);
+	CHECK_PINNED(0, 1);
+	CHECK_EQUAL(atomic_load(&fake.syncs), 3);
 }
 
-IN_A_CHILD(a_thread_in_relaxed_mode_spoils_no_capture_on_a_full_device)
+/* Whoever closes virtual memory does not know the object of the current context; there may be none yet. */
+IN_A_CHILD(the_current_context_keeps_its_byte_as_well)
 {
-	CUdeviceptr p = start_full();
-
-	fake_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	check_that_it_stays(p);
-	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
-}
-
-IN_A_CHILD(a_capture_that_the_driver_tells_of_is_not_spoilt_on_a_full_device)
-{
-	CUdeviceptr p = start_full();
-
-	cl_driver.cuStreamIsCapturing = blocking_stream_captures;
-	check_that_it_stays(p);
-}
-
-/* And no handle that is under way becomes stale. */
-IN_A_CHILD(where_nothing_captures_a_free_on_a_full_device_waits_for_the_whole_context)
-{
-	CUdeviceptr p = start_full(), q = exported_block();
-
-	CHECK_EQUAL(cl_memory_free(q), CUDA_SUCCESS);
-	CHECK_EQUAL(context_syncs, 1);
-	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_EQUAL(context_syncs, 2);
-	CHECK_EQUAL(state_of(q), CL_BLOCK_GRACE);
-	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
-	cl_limbo_collect(&cl_exporter, true);
-	CHECK_EQUAL(frees_of(p), 1);
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	for (uint32_t i = 1; i <= 2; i++) {
+		CHECK_EQUAL(cl_wait_as_a_free_here(), CUDA_SUCCESS);
+		CHECK_PINNED(1, 1 + i);
+	}
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	CHECK_PINNED(1, 4);
 }
 
 /* A pointer into a block of the limbo, which is released while it is exported. */
@@ -371,11 +407,15 @@ int main(void)
 		cmocka_unit_test(a_free_that_fails_keeps_the_block),
 		cmocka_unit_test(a_free_that_the_driver_refuses_leaves_its_handles_good),
 		cmocka_unit_test(a_free_waits_in_the_blocks_context),
-		cmocka_unit_test(on_a_full_device_a_free_waits_by_memory_of_the_limbo),
-		cmocka_unit_test(on_a_full_device_the_driver_frees_what_nobody_holds),
-		cmocka_unit_test(a_thread_in_relaxed_mode_spoils_no_capture_on_a_full_device),
-		cmocka_unit_test(a_capture_that_the_driver_tells_of_is_not_spoilt_on_a_full_device),
-		cmocka_unit_test(where_nothing_captures_a_free_on_a_full_device_waits_for_the_whole_context),
+		cmocka_unit_test(each_context_keeps_a_pinned_byte),
+		cmocka_unit_test(a_new_context_at_the_same_address_keeps_a_byte_of_its_own),
+		cmocka_unit_test(threads_that_free_at_once_keep_one_byte),
+		cmocka_unit_test(without_pinned_memory_a_free_waits_by_a_byte_of_the_device),
+		cmocka_unit_test(without_a_byte_a_free_waits_for_the_whole_context),
+		cmocka_unit_test(on_a_full_device_a_free_waits_as_on_any_other),
+		cmocka_unit_test(a_capture_refuses_the_free_at_the_first_byte),
+		cmocka_unit_test(in_an_unknown_context_no_byte_is_kept),
+		cmocka_unit_test(the_current_context_keeps_its_byte_as_well),
 		cmocka_unit_test(a_pointer_into_what_has_just_gone_gives_no_handle),
 		cmocka_unit_test(an_address_on_its_way_back_is_waited_for),
 		cmocka_unit_test(a_context_does_not_end_while_a_block_of_it_is_freed),

@@ -405,6 +405,11 @@ static CUresult host_add(void *base, size_t size, unsigned int flags, bool regis
 
 	if (result)
 		return result;
+	result = sim_capture_forbids();
+	if (result) {
+		sim_leave();
+		return result;
+	}
 	h = calloc(1, sizeof(*h));
 	if (registered && host_find(base)) {
 		result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -428,6 +433,11 @@ static CUresult host_remove(void *base, bool registered)
 
 	if (result)
 		return result;
+	result = sim_capture_forbids();
+	if (result) {
+		sim_leave();
+		return result;
+	}
 	sim_context_wait(context);
 	for (struct host_range **at = &host_ranges; *at; at = &(*at)->next) {
 		if ((*at)->base != base || (*at)->registered != registered)
