@@ -235,17 +235,20 @@ static int compare_doubles(const void *a, const void *b)
 
 /*
  * P's calls do none of the work: it sleeps from its free on.  The data are refused as soon as the block has
- * gone back to its pool.  @in_stream: by cuMemFreeAsync.
+ * gone back to its pool.  @in_stream: by cuMemFreeAsync.  A round in which this machine itself has stopped its
+ * processes for PAUSE_MS or longer tells nothing, and is played again.
  */
 static void back_soon_once(uint64_t bytes, bool in_stream)
 {
-	enum { ROUNDS = 7 };
+	enum { ROUNDS = 7, AGAIN = 7, LIMIT_MS = 100, PAUSE_MS = 40 };
 	struct entry entry = { .env = "CULIMBO_GRACE=100ms" };
 	struct pair pair = pool_pair(entry, entry);
 	const char *size = bytes == SMALL ? "small" : "64 MiB";
 	double took[ROUNDS];
 	bool all = true, held = true;
+	int paused = 0;
 
+	pauses_begin();
 	for (int i = 0; i < ROUNDS; i++) {
 		uint64_t block = pool_alloc(&pair, bytes), import, again;
 		struct handle data = pool_export(pair.p, block);
@@ -257,6 +260,7 @@ static void back_soon_once(uint64_t bytes, bool in_stream)
 		while (watch_until(exported + 150))
 			;
 		held = held && !try_pool_import(pair.c, pair.taken, &data, &again) && !try_free(pair.c, again);
+		pauses_reset();
 		freed = now_ms();
 		if (in_stream)
 			free_in_sure(pair.c, import, LEGACY);
@@ -266,12 +270,18 @@ static void back_soon_once(uint64_t bytes, bool in_stream)
 			free_block(pair.c, again);
 		took[i] = now_ms() - freed;
 		all = all && result == INVALID_VALUE;
+		if (took[i] >= LIMIT_MS && pauses_most() >= PAUSE_MS && paused < AGAIN) {
+			note("%.2f ms, but the machine stopped for %.2f ms meanwhile: again", took[i], pauses_most());
+			paused++;
+			i--;
+		}
 	}
+	pauses_end();
 	qsort(took, ROUNDS, sizeof(took[0]), compare_doubles);
 	note("%s, by %s: back in the pool after the last free, P asleep: %.2f / %.2f / %.2f ms (least, median, most of %d)", size,
 	     in_stream ? "cuMemFreeAsync" : "cuMemFree", took[0], took[ROUNDS / 2], took[ROUNDS - 1], ROUNDS);
 	ok(held, "16 %s: past the grace what C has imported can be imported again", size);
-	ok(all && took[ROUNDS - 1] < 100, "16 %s, by %s: it is back in the pool within 100 ms of the last free, P asleep", size,
+	ok(all && took[ROUNDS - 1] < LIMIT_MS, "16 %s, by %s: it is back in the pool within 100 ms of the last free, P asleep", size,
 	   in_stream ? "cuMemFreeAsync" : "cuMemFree");
 	leave_by(pair.c, END_EXIT, 0);
 	leave_by(pair.p, END_EXIT, 0);

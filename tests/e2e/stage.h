@@ -68,6 +68,14 @@ bool on_real_driver(void);
 double now_ms(void);
 /* For loops that wait for a change: a short pause, then false once @deadline has passed. */
 bool watch_until(double deadline_ms);
+/*
+ * Between begin() and end() most() returns how many ms this machine has stopped a process at most since reset(), though
+ * it was to run (stage_pauses.c).
+ */
+void pauses_begin(void);
+void pauses_reset(void);
+double pauses_most(void);
+void pauses_end(void);
 
 /* ------------------------------------------------------------------- actors */
 struct actor {
