@@ -11,11 +11,27 @@
  */
 static _Atomic uint64_t keeps[CL_CONTEXTS];
 
-/* Returns true if the driver has no such byte.  Any other error is one that a free would get, too. */
-static bool lacks_memory(CUresult result)
+enum {
+	PIECE = 2 << 20,     /* of which the driver makes small pinned memory */
+	LAST_PAGE = 4 << 10, /* in which the kept byte lies */
+};
+
+static CUresult make_pinned(void **at, size_t size)
 {
-	return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_SUPPORTED ||
-	       result == CUDA_ERROR_OPERATING_SYSTEM;
+	return cl_driver.cuMemHostAlloc(at, size, CU_MEMHOSTALLOC_WRITECOMBINED);
+}
+
+/* Makes a byte at the end of a new piece. */
+static CUresult make_kept(void **byte)
+{
+	void *rest;
+	CUresult freed, result = make_pinned(&rest, PIECE - LAST_PAGE);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = make_pinned(byte, 1);
+	freed = cl_driver.cuMemFreeHost(rest);
+	return result == CUDA_SUCCESS ? freed : result;
 }
 
 /* Has the context keep a byte. */
@@ -27,7 +43,7 @@ static CUresult keep(struct cl_wait_in in)
 
 	if (before == in.number)
 		return CUDA_SUCCESS;
-	result = cl_driver.cuMemHostAlloc(&byte, 1, 0);
+	result = make_kept(&byte);
 	if (result == CUDA_SUCCESS &&
 	    !atomic_compare_exchange_strong_explicit(&keeps[in.index], &before, in.number, memory_order_relaxed,
 						     memory_order_relaxed))
@@ -38,7 +54,7 @@ static CUresult keep(struct cl_wait_in in)
 static CUresult wait_by_pinned(void)
 {
 	void *byte;
-	CUresult result = cl_driver.cuMemHostAlloc(&byte, 1, 0);
+	CUresult result = make_pinned(&byte, 1);
 
 	return result == CUDA_SUCCESS ? cl_driver.cuMemFreeHost(byte) : result;
 }
@@ -51,19 +67,25 @@ static CUresult wait_by_device(void)
 	return result == CUDA_SUCCESS ? cl_driver.cuMemFree_v2(byte) : result;
 }
 
+/* Returns true if a capture has refused the call, and is spoilt now: another call might be let through. */
+static bool is_of_a_capture(CUresult result)
+{
+	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 CUresult cl_wait_as_a_free(struct cl_wait_in in)
 {
-	CUresult result = in.number ? keep(in) : CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = in.number ? keep(in) : CUDA_ERROR_NOT_FOUND;
 
 	if (result == CUDA_SUCCESS)
 		result = wait_by_pinned();
-	if (lacks_memory(result))
-		result = wait_by_device();
-	if (lacks_memory(result) && !in.number)
+	if (result == CUDA_SUCCESS || is_of_a_capture(result))
+		return result;
+	/* no pinned memory, or an error that the device's byte gets, too */
+	result = wait_by_device();
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && !in.number)
 		result = wait_by_pinned();
-	if (lacks_memory(result)) /* neither the host nor the device has a byte */
-		result = cl_driver.cuCtxSynchronize();
-	return result;
+	return result == CUDA_ERROR_OUT_OF_MEMORY ? cl_driver.cuCtxSynchronize() : result;
 }
 
 CUresult cl_wait_as_a_free_here(void)
@@ -72,7 +94,7 @@ CUresult cl_wait_as_a_free_here(void)
 	struct cl_wait_in in;
 
 	cl_lock(&cl_imports_lock);
-	in = cl_wait_in(cl_context_get_locked(&name, &cl_imports_lock));
+	in = cl_wait_in(cl_context_find_locked(&name));
 	cl_unlock(&cl_imports_lock);
 	return cl_wait_as_a_free(in);
 }

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waits as the driver's cuMemFree() does: for all work of a context, and, in a capture, with the error and the
- * harm of a free.
+ * Waits as the driver's cuMemFree() does: until all work of a context has ended.  It fails as a free would, and spoils a
+ * capture if a free would.
  *
- * We keep a block that the program frees, and close virtual memory for it.  In both cases the program may rely on
- * that wait.  No call only waits so: cuCtxSynchronize() waits for the same, but spoils a capture, also in relaxed mode.
- * So we allocate a byte and free it (measured, doc/measurements.md):
- *  - a byte of pinned host memory.  It takes no memory of the device, so it is there on a full one.  The driver makes
- *    2 MiB of pinned memory for the first such byte of a context, in 0.6 to 0.9 ms, and ends it with the last one, in
- *    0.3 ms.  So each context keeps one byte until it ends: then a byte takes 3 us, and its end 3 us.
- *  - a byte of the device, where nothing can be kept or no pinned memory is to be had.  It takes 4 us, or 90 where the
- *    device's small memory is full.
+ * We keep a block that the program frees, and we unmap virtual memory that it closes.  The driver would wait there, so
+ * we wait.  No call only waits so: cuCtxSynchronize() waits for the same, but spoils a capture in relaxed mode, too.
+ * So we allocate a byte and free it (all measured, doc/measurements.md):
+ *  - A byte of pinned host memory.  It takes no memory of the device, so it can be had on a full one.  The driver pins
+ *    2 MiB for the first such byte of a context, which takes it about 1 ms, and gives them back with the last one.  So
+ *    each context keeps one byte until it ends.  Then another byte takes 2 us, and its end 2 us.
+ *  - A byte of the device, where nothing can be kept, or no pinned memory is to be had.  It takes 3 us, or 70 to 90 where
+ *    the driver makes a piece of 2 MiB for it.
+ *
+ * The program must not see the byte that is kept: a query or a second free of memory that it has freed would find it
+ * if it lay there.  So the byte is write-combined, for which the driver has pieces of their own, and lies at the end of
+ * its piece.
  *
  * Threads: any, and several at once in a context.  The caller holds no lock of ours.  Fork: nothing to do; a child
  * cannot use its parent's contexts.
@@ -33,10 +37,10 @@ static inline struct cl_wait_in cl_wait_in(const struct cl_context *context)
 
 /*
  * Waits in the current context, which is @in if that is known.  Returns the error that a cuMemFree() of memory of the
- * context would give now.
+ * context would give now.  If neither the host nor the device has a byte, it waits by cuCtxSynchronize().
  */
 CUresult cl_wait_as_a_free(struct cl_wait_in in);
-/* The same, where the caller does not know the object of the current context. */
+/* The same for a caller who does not know the object of the current context.  There may be none; it makes none. */
 CUresult cl_wait_as_a_free_here(void);
 
 #endif

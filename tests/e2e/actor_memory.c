@@ -33,6 +33,7 @@ void do_alloc_kind(const struct wire_request *q)
 					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
 	CUmemGenericAllocationHandle handle = 0;
 	CUdeviceptr address = 0;
+	void *pinned = NULL;
 	size_t pitch;
 
 	switch ((enum alloc_kind)q->a[0]) {
@@ -48,6 +49,10 @@ void do_alloc_kind(const struct wire_request *q)
 	case ALLOC_CREATE:
 		TIMED(cu.cuMemCreate(&handle, q->a[1], &property, 0));
 		address = handle;
+		break;
+	case ALLOC_PINNED:
+		TIMED(cu.cuMemHostAlloc(&pinned, q->a[1], 0));
+		address = (CUdeviceptr)(uintptr_t)pinned;
 		break;
 	}
 	reply.v[0] = address;
@@ -67,7 +72,17 @@ void do_free_kind(const struct wire_request *q)
 	case ALLOC_CREATE:
 		TIMED(cu.cuMemRelease(q->a[1]));
 		break;
+	case ALLOC_PINNED:
+		TIMED(cu.cuMemFreeHost((void *)(uintptr_t)q->a[1]));
+		break;
 	}
+}
+
+void do_is_known(const struct wire_request *q)
+{
+	unsigned int kind;
+
+	TIMED(cu.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, q->a[0]));
 }
 
 void do_free(const struct wire_request *q)

@@ -53,6 +53,8 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000)                                                  \
 	X(cuCtxSynchronize, cuCtxSynchronize, 2000)                                                \
 	X(cuMemAlloc_v2, cuMemAlloc, 3020)                                                         \
+	X(cuMemHostAlloc, cuMemHostAlloc, 2020)                                                    \
+	X(cuMemFreeHost, cuMemFreeHost, 2000)                                                      \
 	X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020)                                               \
 	X(cuMemAllocAsync, cuMemAllocAsync, 11020)                                                 \
 	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020)                                 \

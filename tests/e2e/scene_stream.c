@@ -192,6 +192,43 @@ static void captured_and_full(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
+/*
+ * P frees pinned memory, then a block that C has open, and asks about the pinned memory and frees it again.  What
+ * culimbo makes for the free of the block must not lie where the program's memory was.  @beside: P has other pinned
+ * memory, so that the driver keeps the place.
+ */
+static void pinned_freed_twice(bool bare, bool beside, int answer[3])
+{
+	struct actor *p = ENTER("P", .bare = bare, .env = GRACE), *c = ENTER("C", .bare = bare);
+	uint64_t block = alloc(p, SMALL), import, own;
+	struct handle handle = export_block(p, block);
+
+	import = open_block(c, &handle);
+	if (beside)
+		ASK(p, alloc_kind, ALLOC_PINNED, 64);
+	own = ASK(p, alloc_kind, ALLOC_PINNED, 64)->v[0];
+	answer[0] = ASK(p, free_kind, ALLOC_PINNED, own)->result;
+	free_block(p, block);
+	answer[1] = ASK(p, is_known, own)->result;
+	answer[2] = ASK(p, free_kind, ALLOC_PINNED, own)->result;
+	close_block(c, import);
+	leave(c);
+	leave(p);
+}
+static void nothing_in_pinned_memorys_place(void)
+{
+	for (int beside = 0; beside < 2; beside++)
+		for (int bare = 1; bare >= 0; bare--) {
+			int answer[3];
+
+			pinned_freed_twice(bare, beside, answer);
+			ok(!answer[0] && answer[1] == INVALID_VALUE && answer[2] == INVALID_VALUE,
+			   "15 %spinned memory%s that was freed is unknown after a free of a block, and refused (%d, %d, %d)",
+			   bare ? "control: bare, " : "", beside ? " beside other" : "", answer[0], answer[1], answer[2]);
+		}
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 /* Where a free in a stream waits for the legacy stream, the program sees that its stream is not done. */
 static void waits_for_the_legacy_stream(void)
 {
@@ -213,6 +250,7 @@ static void waits_for_the_legacy_stream(void)
 
 const struct scene stream_scenes[] = {
 	{ "captured-and-full", captured_and_full, SCENE_ALONE },
+	{ "pinned-freed-twice", nothing_in_pinned_memorys_place, 0 },
 	{ "waits-for-legacy", waits_for_the_legacy_stream, SCENE_ALONE },
 	{ "streams-apart", streams_apart, SCENE_ALONE },
 	{ "devices-apart", devices_apart, SCENE_ALONE | SCENE_SIMULATED },

@@ -17,6 +17,7 @@
 	X(alloc)	 /* bytes -> address */                                                    \
 	X(alloc_kind)	 /* enum alloc_kind, bytes -> the argument of free_kind */                 \
 	X(free_kind)	 /* enum alloc_kind, what alloc_kind gave */                               \
+	X(is_known)	 /* address; result 0 when the driver knows it */                          \
 	X(free)		 /* address */                                                             \
 	X(free_async)	 /* address, whether to wait for the stream */                             \
 	X(fill)		 /* address, bytes, value */                                               \
@@ -113,7 +114,7 @@ enum wire_operation {
 #undef X
 };
 
-enum alloc_kind { ALLOC_PLAIN, ALLOC_PITCH, ALLOC_ASYNC, ALLOC_CREATE };
+enum alloc_kind { ALLOC_PLAIN, ALLOC_PITCH, ALLOC_ASYNC, ALLOC_CREATE, ALLOC_PINNED };
 /* Calls that need device memory but are not allocations. */
 enum need { NEED_PRIMARY, NEED_CONTEXT, NEED_GREEN, NEED_STACK, NEED_STREAM, NEED_PRIORITY, NEED_MODULE,
 	    NEED_MODULE_EX, NEED_INSTANTIATE, NEED_UPLOAD, NEED_LIBRARY, NEED_KERNEL, NEEDS_N };

@@ -13,13 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 enum { PAIRS = 2000, THREADS = 4, WORK_MS = 60, PAGE = 4096 };
 
 /* Calls that cuda_door.h lacks. */
 #define PINNED_CALLS(X)                                            \
-	X(cuMemHostAlloc, (void **, size_t, unsigned int))         \
-	X(cuMemFreeHost, (void *))                                 \
 	X(cuMemHostRegister_v2, (void *, size_t, unsigned int))    \
 	X(cuMemHostUnregister, (void *))
 static struct {
@@ -35,11 +34,11 @@ union byte {
 };
 static CUresult make_device(union byte *byte) { return cu.cuMemAlloc_v2(&byte->device, 1); }
 static CUresult end_device(union byte *byte) { return cu.cuMemFree_v2(byte->device); }
-static CUresult make_pinned(union byte *byte) { return p.cuMemHostAlloc(&byte->host, 1, 0); }
-static CUresult make_portable(union byte *byte) { return p.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_PORTABLE); }
-static CUresult make_mapped(union byte *byte) { return p.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_DEVICEMAP); }
-static CUresult make_combined(union byte *byte) { return p.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_WRITECOMBINED); }
-static CUresult end_pinned(union byte *byte) { return p.cuMemFreeHost(byte->host); }
+static CUresult make_pinned(union byte *byte) { return cu.cuMemHostAlloc(&byte->host, 1, 0); }
+static CUresult make_portable(union byte *byte) { return cu.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_PORTABLE); }
+static CUresult make_mapped(union byte *byte) { return cu.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_DEVICEMAP); }
+static CUresult make_combined(union byte *byte) { return cu.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_WRITECOMBINED); }
+static CUresult end_pinned(union byte *byte) { return cu.cuMemFreeHost(byte->host); }
 static CUresult make_registered(union byte *byte)
 {
 	byte->host = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -66,6 +65,20 @@ static const struct way {
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 
 static CUfunction spin;
+static bool keeps; /* the question has another byte of each way there, as the library has */
+
+static void keep_one_of_each(void)
+{
+	union byte byte;
+
+	keeps = true;
+	for (const struct way *way = ways; way < ways + WAYS; way++)
+		must(way->make(&byte), way->name);
+}
+static const char *there(void)
+{
+	return keeps ? ", another of its kind is there" : "";
+}
 
 static void begin_pinned(void)
 {
@@ -114,17 +127,15 @@ static void time_pairs(const struct way *way, double (*us)[PAIRS])
 static void pinned_cost(void)
 {
 	static double us[2][PAIRS];
-	union byte kept[2];
 
 	begin_pinned();
-	for (unsigned int keeps = 0; keeps < 2; keeps++) {
-		if (keeps)
-			for (unsigned int i = 0; i < 2; i++)
-				MUST(ways[i].make(&kept[i]));
+	for (unsigned int i = 0; i < 2; i++) {
+		if (i)
+			keep_one_of_each();
 		for (const struct way *way = ways; way < ways + WAYS; way++) {
 			time_pairs(way, us);
 			measured("%s%s: made in %.2f us (worst %.0f), ended in %.2f us (worst %.0f)", way->name,
-				 keeps ? ", another of its kind is there" : "", us[0][PAIRS / 2], us[0][PAIRS - 1],
+				 there(), us[0][PAIRS / 2], us[0][PAIRS - 1],
 				 us[1][PAIRS / 2], us[1][PAIRS - 1]);
 		}
 	}
@@ -139,11 +150,10 @@ static void *pairs_of_a_thread(void *arg)
 	free(us);
 	return NULL;
 }
-static void pinned_threads(void)
+static void threads_at_once(void)
 {
 	pthread_t thread[THREADS];
 
-	begin_pinned();
 	for (const struct way *way = ways; way < ways + WAYS; way++) {
 		double from = now_ms();
 
@@ -151,8 +161,19 @@ static void pinned_threads(void)
 			must(pthread_create(&thread[i], NULL, pairs_of_a_thread, (void *)(uintptr_t)way), "a thread");
 		for (unsigned int i = 0; i < THREADS; i++)
 			pthread_join(thread[i], NULL);
-		measured("%s, %d threads at once: %.2f us a pair", way->name, THREADS, (now_ms() - from) * 1e3 / PAIRS);
+		measured("%s%s, %d threads at once: %.2f us a pair", way->name, there(), THREADS, (now_ms() - from) * 1e3 / PAIRS);
 	}
+}
+static void pinned_threads(void)
+{
+	begin_pinned();
+	threads_at_once();
+}
+static void kept_threads(void)
+{
+	begin_pinned();
+	keep_one_of_each();
+	threads_at_once();
 }
 
 /* ------------------------------------------------------------------------ what the end waits for */
@@ -199,8 +220,8 @@ static void waits_for(const char *where, CUstream in, CUcontext of, bool host)
 			left = DO(cu.cuStreamQuery(in));
 			MUST(cu.cuCtxSynchronize());
 			MUST(cu.cuCtxSetCurrent(primary));
-			measured("a %s of %d ms in %s; %s, made %s: made in %.2f ms, ended in %.2f ms, then the stream gives %d",
-				 host ? "host function" : "kernel", WORK_MS, where, way->name, late ? "meanwhile" : "before",
+			measured("a %s of %d ms in %s; %s%s, made %s: made in %.2f ms, ended in %.2f ms, then the stream gives %d",
+				 host ? "host function" : "kernel", WORK_MS, where, way->name, there(), late ? "meanwhile" : "before",
 				 made - from, ended - made, left);
 		}
 }
@@ -222,6 +243,19 @@ static void pinned_waits(void)
 	MUST(cu.cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
 	MUST(cu.cuCtxSetCurrent(primary));
 	waits_for("a stream of another context", elsewhere, other, true);
+}
+static void kept_waits(void)
+{
+	CUstream blocking;
+
+	begin_pinned();
+	MUST(cu.cuStreamCreate(&blocking, 0));
+	keep_one_of_each();
+	for (unsigned int host = 0; host < 2; host++) {
+		waits_for("the legacy stream", CU_STREAM_LEGACY, primary, host);
+		waits_for("a blocking stream", blocking, primary, host);
+		waits_for("a non-blocking stream", stream, primary, host);
+	}
 }
 
 /* ----------------------------------------------------------------------------------- captures */
@@ -269,8 +303,8 @@ static void in_a_capture(CUstream capturing, const char *kind_of_stream, unsigne
 	over = DO(cu.cuStreamEndCapture(capturing, &graph));
 	if (graph)
 		cu.cuGraphDestroy(graph);
-	measured("while %s stream captures in %s mode, %s: %s is made %d, ended %d (end of capture %d)", kind_of_stream,
-		 modes[mode], who_names[call.who], call.way->name, call.made, call.ended, over);
+	measured("while %s stream captures in %s mode, %s: %s%s is made %d, ended %d (end of capture %d)", kind_of_stream,
+		 modes[mode], who_names[call.who], call.way->name, there(), call.made, call.ended, over);
 }
 
 /* The byte that is made before the capture: only its end comes meanwhile. */
@@ -286,15 +320,14 @@ static void ended_in_a_capture(CUstream capturing, const char *kind_of_stream, u
 	over = DO(cu.cuStreamEndCapture(capturing, &graph));
 	if (graph)
 		cu.cuGraphDestroy(graph);
-	measured("while %s stream captures in %s mode: %s, made before, is ended %d (end of capture %d)", kind_of_stream,
-		 modes[mode], call.way->name, ended, over);
+	measured("while %s stream captures in %s mode: %s, made before%s, is ended %d (end of capture %d)", kind_of_stream,
+		 modes[mode], call.way->name, there(), ended, over);
 }
 
-static void pinned_captures(void)
+static void captures(void)
 {
 	CUstream blocking;
 
-	begin_pinned();
 	MUST(cu.cuStreamCreate(&blocking, 0));
 	for (call.way = ways; call.way < ways + WAYS; call.way++)
 		for (unsigned int mode = 0; mode < 3; mode++) {
@@ -308,6 +341,18 @@ static void pinned_captures(void)
 		}
 }
 
+static void pinned_captures(void)
+{
+	begin_pinned();
+	captures();
+}
+static void kept_captures(void)
+{
+	begin_pinned();
+	keep_one_of_each();
+	captures();
+}
+
 /* ------------------------------------------------------------------------------ a full device */
 static void pinned_full(void)
 {
@@ -316,6 +361,8 @@ static void pinned_full(void)
 	CUdeviceptr block;
 
 	begin_pinned();
+	if (keeps)
+		keep_one_of_each();
 	for (size_t size = (size_t)1 << 30; size; size /= 2)
 		while (cu.cuMemAlloc_v2(&block, size) == CUDA_SUCCESS)
 			blocks++;
@@ -329,16 +376,149 @@ static void pinned_full(void)
 		made = now_ms();
 		if (!result)
 			ended = DO(way->end(&byte));
-		measured("%u blocks fill the device (%zu bytes free): %s is made %d in %.2f ms, ended %d in %.2f ms", blocks, free_bytes,
-			 way->name, result, made - from, ended, now_ms() - made);
+		measured("%u blocks fill the device (%zu bytes free): %s%s is made %d in %.2f ms, ended %d in %.2f ms", blocks, free_bytes,
+			 way->name, there(), result, made - from, ended, now_ms() - made);
+	}
+}
+static void kept_full(void)
+{
+	keeps = true;
+	pinned_full();
+}
+
+/* ------------------------------------------------------------- where it lies, and who can see it */
+/*
+ * A program may free its own pinned memory twice, or ask about what it has freed: where does a byte lie that is kept
+ * meanwhile?  @filler: bytes that are allocated before the kept byte and freed after it.  @beside: the program has
+ * others beside those, so that the driver keeps their place.
+ */
+static void kept_place(const struct way *way, size_t filler, bool beside)
+{
+	union byte kept;
+	void *own, *other = NULL, *fill = NULL;
+	unsigned int kind = 0;
+	int known, again;
+
+	if (beside)
+		MUST(cu.cuMemHostAlloc(&other, 64, 0));
+	MUST(cu.cuMemHostAlloc(&own, 64, 0));
+	MUST(cu.cuMemFreeHost(own));
+	if (filler)
+		MUST(cu.cuMemHostAlloc(&fill, filler, way->make == make_combined ? CU_MEMHOSTALLOC_WRITECOMBINED : 0));
+	must(way->make(&kept), way->name);
+	if (filler)
+		MUST(cu.cuMemFreeHost(fill));
+	known = DO(cu.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)own));
+	again = DO(cu.cuMemFreeHost(own));
+	measured("after %sthe program's 64 pinned bytes at %p were freed, %s lies at %p (a filler of %zu bytes lay at %p): a query of the "
+		 "program's gives %d, a second free %d", beside ? "one of " : "", own, way->name, kept.host, filler, fill, known, again);
+	if (again)
+		way->end(&kept);
+	if (beside)
+		MUST(cu.cuMemFreeHost(other));
+}
+static void pinned_place(void)
+{
+	static const size_t fillers[] = { 0, 4096, (2 << 20) - 4096, 2 << 20 };
+
+	begin_pinned();
+	for (const struct way *way = ways + 1; way < ways + WAYS - 1; way++)
+		for (unsigned int i = 0; i < sizeof(fillers) / sizeof(fillers[0]); i++)
+			for (unsigned int beside = 0; beside < 2; beside++)
+				kept_place(way, fillers[i], beside);
+}
+
+/* ------------------------------------------------------------------------- contexts that end */
+static long status_kib(const char *name)
+{
+	FILE *file = fopen("/proc/self/status", "r");
+	char line[128];
+	long kib = -1;
+
+	must(file ? 0 : -1, "/proc/self/status");
+	while (fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)))
+			kib = strtol(line + strlen(name) + 1, NULL, 10);
+	fclose(file);
+	return kib;
+}
+static void pinned_contexts(void)
+{
+	begin_pinned();
+	for (const struct way *way = ways + 1; way < ways + WAYS - 1; way++) {
+		long locked = 0, resident = 0, size = 0;
+		union byte byte = { 0 };
+		unsigned int kind;
+		int known = 0;
+
+		for (unsigned int i = 0; i < 11; i++) {
+			CUcontext context;
+
+			if (i == 1)
+				locked = status_kib("VmLck"), resident = status_kib("VmRSS"), size = status_kib("VmSize");
+			MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+			must(way->make(&byte), way->name);
+			MUST(cu.cuCtxDestroy_v2(context));
+			MUST(cu.cuCtxSetCurrent(primary));
+			known = DO(cu.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, byte.device));
+		}
+		measured("ten contexts end, each with %s: the process has %ld KiB more locked, %ld resident, %ld in all; a query gives %d",
+			 way->name, status_kib("VmLck") - locked, status_kib("VmRSS") - resident, status_kib("VmSize") - size, known);
+	}
+}
+
+/* ------------------------------------------------------------------- where it cannot be had */
+static void pinned_limit(int which, const char *name, rlim_t limit)
+{
+	struct rlimit before, now;
+
+	must(getrlimit(which, &before), "getrlimit");
+	now = before;
+	now.rlim_cur = limit;
+	must(setrlimit(which, &now), "setrlimit");
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		union byte byte;
+		int ended = -1, result = DO(way->make(&byte));
+
+		if (!result)
+			ended = DO(way->end(&byte));
+		measured("with %s at %lu: %s%s is made %d, ended %d", name, (unsigned long)limit, way->name, there(), result, ended);
+	}
+	must(setrlimit(which, &before), "setrlimit");
+}
+static void CUDA_CB make_in_a_function(void *way)
+{
+	call.way = way;
+	call.made = call.way->make(&(union byte){ 0 });
+}
+static void pinned_refused(void)
+{
+	begin_pinned();
+	for (unsigned int i = 0; i < 2; i++) {
+		if (i)
+			keep_one_of_each();
+		pinned_limit(RLIMIT_MEMLOCK, "RLIMIT_MEMLOCK", 0);
+		pinned_limit(RLIMIT_AS, "RLIMIT_AS", (rlim_t)status_kib("VmSize") * 1024);
+	}
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		MUST(cu.cuLaunchHostFunc(stream, make_in_a_function, (void *)(uintptr_t)way));
+		MUST(cu.cuStreamSynchronize(stream));
+		measured("in a host function %s is made %d", way->name, call.made);
 	}
 }
 
 const struct more_question pinned_questions[] = {
 	{ "pinned-cost", pinned_cost, 20000 },
-	{ "pinned-threads", pinned_threads, 20000 },
+	{ "pinned-threads", pinned_threads, 90000 },
+	{ "pinned-kept-threads", kept_threads, 90000 },
 	{ "pinned-waits", pinned_waits, 40000 },
 	{ "pinned-captures", pinned_captures, 20000 },
 	{ "pinned-full", pinned_full, 20000 },
+	{ "pinned-kept-waits", kept_waits, 40000 },
+	{ "pinned-kept-captures", kept_captures, 20000 },
+	{ "pinned-kept-full", kept_full, 20000 },
+	{ "pinned-place", pinned_place, 20000 },
+	{ "pinned-contexts", pinned_contexts, 40000 },
+	{ "pinned-refused", pinned_refused, 20000 },
 	{ NULL, NULL, 0 },
 };

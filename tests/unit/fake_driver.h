@@ -55,8 +55,9 @@ static struct {
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs, streams_made;
 	/* the bytes by which culimbo waits: pinned ones that are there, all that were made; all of the device */
-	_Atomic uint32_t pinned, pinned_made, bytes_made;
+	_Atomic uint32_t pinned, pinned_made, bytes_made, rests_freed;
 	CUresult pinned_result, byte_result; /* of making one */
+	CUresult byte_of_rest_result;	     /* of a pinned byte alone */
 	_Atomic(CUcontext) sync_ctx;
 	CUresult sync_result, free_result, event_create_result;
 	void (*in_sync)(void);
@@ -154,20 +155,30 @@ static CUresult fake_mem_alloc(CUdeviceptr *p, size_t size)
 	*p = STAND_IN;
 	return CUDA_SUCCESS;
 }
+/* A byte, or what takes the rest of its piece while that is made. */
+#define REST ((void *)0x2000)
 static CUresult fake_host_alloc(void **p, size_t size, unsigned int flags)
 {
 	driver_entered();
-	CHECK_EQUAL(size, 1);
-	CHECK_EQUAL(flags, 0);
+	CHECK_EQUAL(flags, CU_MEMHOSTALLOC_WRITECOMBINED);
 	if (fake.pinned_result)
 		return fake.pinned_result;
+	*p = size == 1 ? (void *)STAND_IN : REST;
+	if (size > 1)
+		return CUDA_SUCCESS;
+	if (fake.byte_of_rest_result)
+		return fake.byte_of_rest_result;
 	atomic_fetch_add(&fake.pinned, 1);
 	atomic_fetch_add(&fake.pinned_made, 1);
-	*p = (void *)STAND_IN;
 	return CUDA_SUCCESS;
 }
 static CUresult fake_host_free(void *p)
 {
+	if (p == REST) {
+		driver_entered();
+		atomic_fetch_add(&fake.rests_freed, 1);
+		return CUDA_SUCCESS;
+	}
 	CHECK(p == (void *)STAND_IN);
 	CHECK(atomic_fetch_sub(&fake.pinned, 1));
 	return fake_sync();

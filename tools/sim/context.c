@@ -52,6 +52,7 @@ static void context_end(struct sim_context *context)
 	sim_streams_end(context);
 	sim_events_end(context);
 	sim_memory_free_context(context);
+	sim_host_end(context);
 	context->last_chunk = NULL;
 }
 

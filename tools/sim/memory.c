@@ -374,6 +374,48 @@ struct host_range {
 
 static struct host_range *host_ranges;
 
+/*
+ * The driver makes write-combined memory in pieces of its own (measured): no other memory was at its address before.
+ * Here it has a range of addresses of its own.  The first free place there is used.
+ */
+static char *combined;
+#define COMBINED_BYTES ((size_t)1 << 32)
+
+static char *host_map(size_t size, unsigned int flags)
+{
+	const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	struct host_range *h;
+	char *at;
+
+	if (!(flags & CU_MEMHOSTALLOC_WRITECOMBINED))
+		return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!combined) {
+		at = mmap(NULL, COMBINED_BYTES, PROT_NONE, how, -1, 0);
+		if (at == MAP_FAILED)
+			return at;
+		combined = at;
+	}
+	at = combined;
+	do {
+		for (h = host_ranges; h; h = h->next)
+			if (h->base < at + size && at < h->base + h->size)
+				break;
+		if (h)
+			at = h->base + h->size;
+	} while (h);
+	if (size > COMBINED_BYTES || at > combined + COMBINED_BYTES - size)
+		return MAP_FAILED;
+	return mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+static void host_unmap(char *base, size_t size, unsigned int flags)
+{
+	if (flags & CU_MEMHOSTALLOC_WRITECOMBINED)
+		mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	else
+		munmap(base, size);
+}
+
 static struct host_range *host_find(const void *address)
 {
 	for (struct host_range *h = host_ranges; h; h = h->next)
@@ -397,35 +439,8 @@ bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *f
 	return true;
 }
 
-static CUresult host_add(void *base, size_t size, unsigned int flags, bool registered)
-{
-	struct sim_context *context;
-	CUresult result = sim_enter(&context);
-	struct host_range *h;
-
-	if (result)
-		return result;
-	result = sim_capture_forbids();
-	if (result) {
-		sim_leave();
-		return result;
-	}
-	h = calloc(1, sizeof(*h));
-	if (registered && host_find(base)) {
-		result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-		free(h);
-	} else if (!h) {
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	} else {
-		*h = (struct host_range){ host_ranges, base, size, flags, registered, context,
-					  sim_next_id() };
-		host_ranges = h;
-	}
-	sim_leave();
-	return result;
-}
-
-static CUresult host_remove(void *base, bool registered)
+/* Adds memory of the program at *base, or memory that is made, whose address *base gets. */
+static CUresult host_add(void **base, size_t size, unsigned int flags, bool registered)
 {
 	struct sim_context *context;
 	CUresult result = sim_enter(&context);
@@ -434,25 +449,70 @@ static CUresult host_remove(void *base, bool registered)
 	if (result)
 		return result;
 	result = sim_capture_forbids();
-	if (result) {
-		sim_leave();
-		return result;
+	if (result)
+		goto out;
+	if (registered && host_find(*base)) {
+		result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+		goto out;
 	}
+	h = calloc(1, sizeof(*h));
+	if (h && !registered)
+		*base = host_map(size, flags);
+	if (!h || *base == MAP_FAILED) {
+		free(h);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+		goto out;
+	}
+	*h = (struct host_range){ host_ranges, *base, size, flags, registered, context, sim_next_id() };
+	host_ranges = h;
+out:
+	sim_leave();
+	return result;
+}
+
+static void host_drop(struct host_range **at)
+{
+	struct host_range *h = *at;
+
+	*at = h->next;
+	if (!h->registered)
+		host_unmap(h->base, h->size, h->flags);
+	free(h);
+}
+
+static CUresult host_remove(void *base, bool registered)
+{
+	struct sim_context *context;
+	CUresult result = sim_enter(&context);
+
+	if (result)
+		return result;
+	result = sim_capture_forbids();
+	if (result)
+		goto out;
 	sim_context_wait(context);
+	result = registered ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
 	for (struct host_range **at = &host_ranges; *at; at = &(*at)->next) {
 		if ((*at)->base != base || (*at)->registered != registered)
 			continue;
-		h = *at;
-		*at = h->next;
+		host_drop(at);
+		result = CUDA_SUCCESS;
 		break;
 	}
+out:
 	sim_leave();
-	if (!h)
-		return registered ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
-	if (!registered)
-		munmap(h->base, h->size);
-	free(h);
-	return CUDA_SUCCESS;
+	return result;
+}
+
+void sim_host_end(const struct sim_context *context)
+{
+	struct host_range **at = &host_ranges;
+
+	while (*at)
+		if ((*at)->context == context)
+			host_drop(at);
+		else
+			at = &(*at)->next;
 }
 
 SIM_CALL(cuMemHostAlloc, (void **pointer, size_t bytes, unsigned int flags))
@@ -464,14 +524,8 @@ SIM_CALL(cuMemHostAlloc, (void **pointer, size_t bytes, unsigned int flags))
 		return result;
 	if (!pointer || !bytes || flags > 7 || bytes > SIZE_MAX / 2)
 		return CUDA_ERROR_INVALID_VALUE;
-	bytes = (bytes + 4095) / 4096 * 4096;
-	at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (at == MAP_FAILED)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = host_add(at, bytes, flags, false);
-	if (result)
-		munmap(at, bytes);
-	else
+	result = host_add(&at, (bytes + 4095) / 4096 * 4096, flags, false);
+	if (!result)
 		*pointer = at;
 	return result;
 }
@@ -495,7 +549,7 @@ SIM_CALL(cuMemHostRegister_v2, (void *pointer, size_t bytes, unsigned int flags)
 {
 	if (!pointer || !bytes)
 		return CUDA_ERROR_INVALID_VALUE;
-	return host_add(pointer, bytes, flags, true);
+	return host_add(&pointer, bytes, flags, true);
 }
 
 SIM_CALL(cuMemHostRegister, (void *pointer, size_t bytes, unsigned int flags))

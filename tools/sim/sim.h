@@ -416,6 +416,8 @@ CUresult sim_memory_needed(int device);
 /* Pinned host memory (memory.c). */
 bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *flags,
 		 struct sim_context **context, uint64_t *id);
+/* The driver ends pinned memory of whatever kind with the context in which it was made (measured). */
+void sim_host_end(const struct sim_context *context);
 
 /*
  * Returns true if the memory mapped at @address, in a reserved range, can be exported as a
