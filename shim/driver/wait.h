@@ -11,10 +11,14 @@
  *    each context keeps one byte until it ends.  Then another byte takes 2 us, and its end 2 us.
  *  - A byte of the device, where nothing can be kept, or no pinned memory is to be had.  It takes 3 us, or 70 to 90 where
  *    the driver makes a piece of 2 MiB for it.
+ * The first free of a context makes the rest of the piece, then the byte, and waits by the end of the rest.
  *
  * The program must not see the byte that is kept: a query or a second free of memory that it has freed would find it
- * if it lay there.  So the byte is write-combined, for which the driver has pieces of their own, and lies at the end of
- * its piece.
+ * if it lay there.  So the byte is write-combined, for which the driver has pieces of their own, and it is kept only at
+ * the end of a piece.  Where it does not come to lie there, because the program has write-combined memory with holes, the
+ * context keeps none, and its frees wait by a byte of the device.
+ *
+ * Not avoided: a program whose own small write-combined memory fills that piece has one made and ended in each free.
  *
  * Threads: any, and several at once in a context.  The caller holds no lock of ours.  Fork: nothing to do; a child
  * cannot use its parent's contexts.

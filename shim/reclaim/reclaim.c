@@ -40,7 +40,7 @@ enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
 #define MICROSECOND 1000ull
 #define MILLISECOND 1000000ull
 
-/* How many bytes may be missing for other reasons: wait_as_a_free() takes a page, for one. */
+/* How many bytes may be missing for other reasons: the driver's own memory for a context or a module, for one. */
 #define SLACK (64u << 20)
 
 /* Returns a counter of what came free in this process; it only grows. */

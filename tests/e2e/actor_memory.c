@@ -51,7 +51,8 @@ void do_alloc_kind(const struct wire_request *q)
 		address = handle;
 		break;
 	case ALLOC_PINNED:
-		TIMED(cu.cuMemHostAlloc(&pinned, q->a[1], 0));
+	case ALLOC_COMBINED:
+		TIMED(cu.cuMemHostAlloc(&pinned, q->a[1], q->a[0] == ALLOC_COMBINED ? CU_MEMHOSTALLOC_WRITECOMBINED : 0));
 		address = (CUdeviceptr)(uintptr_t)pinned;
 		break;
 	}
@@ -73,6 +74,7 @@ void do_free_kind(const struct wire_request *q)
 		TIMED(cu.cuMemRelease(q->a[1]));
 		break;
 	case ALLOC_PINNED:
+	case ALLOC_COMBINED:
 		TIMED(cu.cuMemFreeHost((void *)(uintptr_t)q->a[1]));
 		break;
 	}

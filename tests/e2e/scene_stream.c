@@ -193,39 +193,47 @@ static void captured_and_full(void)
 }
 
 /*
- * P frees pinned memory, then a block that C has open, and asks about the pinned memory and frees it again.  What
- * culimbo makes for the free of the block must not lie where the program's memory was.  @beside: P has other pinned
- * memory, so that the driver keeps the place.
+ * P frees pinned memory of a kind, then a block that C has open, and asks about the pinned memory and frees it again.
+ * What culimbo makes for the free of the block must not lie where the program's memory was.  @beside: P has other such
+ * memory on both sides, so that the driver keeps the place.
  */
-static void pinned_freed_twice(bool bare, bool beside, int answer[3])
+static void pinned_freed_twice(bool bare, enum alloc_kind kind, bool beside, int answer[4])
 {
 	struct actor *p = ENTER("P", .bare = bare, .env = GRACE), *c = ENTER("C", .bare = bare);
-	uint64_t block = alloc(p, SMALL), import, own;
+	uint64_t block = alloc(p, SMALL), next = alloc(p, SMALL), import, own;
 	struct handle handle = export_block(p, block);
 
+	export_block(p, next);
 	import = open_block(c, &handle);
 	if (beside)
-		ASK(p, alloc_kind, ALLOC_PINNED, 64);
-	own = ASK(p, alloc_kind, ALLOC_PINNED, 64)->v[0];
-	answer[0] = ASK(p, free_kind, ALLOC_PINNED, own)->result;
+		ASK(p, alloc_kind, kind, 8192);
+	own = ASK(p, alloc_kind, kind, 64)->v[0];
+	if (beside)
+		ASK(p, alloc_kind, kind, 64);
+	answer[0] = ASK(p, free_kind, kind, own)->result;
 	free_block(p, block);
 	answer[1] = ASK(p, is_known, own)->result;
-	answer[2] = ASK(p, free_kind, ALLOC_PINNED, own)->result;
+	answer[2] = ASK(p, free_kind, kind, own)->result;
+	answer[3] = try_free(p, next);
 	close_block(c, import);
 	leave(c);
 	leave(p);
 }
 static void nothing_in_pinned_memorys_place(void)
 {
-	for (int beside = 0; beside < 2; beside++)
-		for (int bare = 1; bare >= 0; bare--) {
-			int answer[3];
+	static const enum alloc_kind kinds[] = { ALLOC_PINNED, ALLOC_COMBINED };
 
-			pinned_freed_twice(bare, beside, answer);
-			ok(!answer[0] && answer[1] == INVALID_VALUE && answer[2] == INVALID_VALUE,
-			   "15 %spinned memory%s that was freed is unknown after a free of a block, and refused (%d, %d, %d)",
-			   bare ? "control: bare, " : "", beside ? " beside other" : "", answer[0], answer[1], answer[2]);
-		}
+	for (int i = 0; i < 8; i++) {
+		enum alloc_kind kind = kinds[i / 4];
+		bool beside = i / 2 % 2, bare = i % 2 == 0;
+		int answer[4];
+
+		pinned_freed_twice(bare, kind, beside, answer);
+		ok(!answer[0] && answer[1] == INVALID_VALUE && answer[2] == INVALID_VALUE && !answer[3],
+		   "15 %s%s memory%s that was freed is unknown after a free of a block, and refused (%d, %d, %d; %d)",
+		   bare ? "control: bare, " : "", kind == ALLOC_PINNED ? "pinned" : "write-combined",
+		   beside ? " beside other" : "", answer[0], answer[1], answer[2], answer[3]);
+	}
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 

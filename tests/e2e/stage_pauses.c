@@ -15,7 +15,8 @@ enum { MOST = 64 };
 static pthread_t sleeper[MOST];
 static unsigned int sleepers;
 static _Atomic bool over;
-static _Atomic double latest; /* ms that a sleeper was late at most since pauses_reset() */
+static _Atomic double since;  /* of pauses_reset() */
+static _Atomic double latest; /* ms that a sleeper was late at most since then */
 
 static void *sleep_on(void *processor)
 {
@@ -24,12 +25,15 @@ static void *sleep_on(void *processor)
 
 	CPU_ZERO(&only);
 	CPU_SET((size_t)processor, &only);
-	pthread_setaffinity_np(pthread_self(), sizeof(only), &only);
+	if (pthread_setaffinity_np(pthread_self(), sizeof(only), &only))
+		return NULL; /* this process may not use that processor any more */
 	while (!atomic_load(&over)) {
-		double from = now_ms(), late, most = atomic_load(&latest);
+		double from = now_ms(), begun, late, most;
 
 		nanosleep(&millisecond, NULL);
-		late = now_ms() - from - 1;
+		begun = atomic_load(&since);
+		late = now_ms() - (from + 1 > begun ? from + 1 : begun);
+		most = atomic_load(&latest);
 		while (late > most && !atomic_compare_exchange_weak(&latest, &most, late))
 			;
 	}
@@ -53,6 +57,7 @@ void pauses_begin(void)
 
 void pauses_reset(void)
 {
+	atomic_store(&since, now_ms());
 	atomic_store(&latest, 0);
 }
 

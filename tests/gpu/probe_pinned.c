@@ -38,6 +38,10 @@ static CUresult make_pinned(union byte *byte) { return cu.cuMemHostAlloc(&byte->
 static CUresult make_portable(union byte *byte) { return cu.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_PORTABLE); }
 static CUresult make_mapped(union byte *byte) { return cu.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_DEVICEMAP); }
 static CUresult make_combined(union byte *byte) { return cu.cuMemHostAlloc(&byte->host, 1, CU_MEMHOSTALLOC_WRITECOMBINED); }
+static CUresult make_rest(union byte *byte)
+{
+	return cu.cuMemHostAlloc(&byte->host, (2 << 20) - 4096, CU_MEMHOSTALLOC_WRITECOMBINED);
+}
 static CUresult end_pinned(union byte *byte) { return cu.cuMemFreeHost(byte->host); }
 static CUresult make_registered(union byte *byte)
 {
@@ -60,6 +64,7 @@ static const struct way {
 	{ "a pinned byte, portable", make_portable, end_pinned },
 	{ "a pinned byte, mapped", make_mapped, end_pinned },
 	{ "a pinned byte, write-combined", make_combined, end_pinned },
+	{ "2 MiB - 4 KiB of write-combined memory", make_rest, end_pinned },
 	{ "a registered page", make_registered, end_registered },
 };
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
@@ -392,16 +397,18 @@ static void kept_full(void)
  * meanwhile?  @filler: bytes that are allocated before the kept byte and freed after it.  @beside: the program has
  * others beside those, so that the driver keeps their place.
  */
-static void kept_place(const struct way *way, size_t filler, bool beside)
+static void kept_place(const struct way *way, size_t filler, bool beside, unsigned int flags)
 {
 	union byte kept;
-	void *own, *other = NULL, *fill = NULL;
+	void *own, *other = NULL, *another = NULL, *fill = NULL;
 	unsigned int kind = 0;
 	int known, again;
 
 	if (beside)
-		MUST(cu.cuMemHostAlloc(&other, 64, 0));
-	MUST(cu.cuMemHostAlloc(&own, 64, 0));
+		MUST(cu.cuMemHostAlloc(&other, 8192, flags));
+	MUST(cu.cuMemHostAlloc(&own, 64, flags));
+	if (beside)
+		MUST(cu.cuMemHostAlloc(&another, 64, flags));
 	MUST(cu.cuMemFreeHost(own));
 	if (filler)
 		MUST(cu.cuMemHostAlloc(&fill, filler, way->make == make_combined ? CU_MEMHOSTALLOC_WRITECOMBINED : 0));
@@ -410,22 +417,22 @@ static void kept_place(const struct way *way, size_t filler, bool beside)
 		MUST(cu.cuMemFreeHost(fill));
 	known = DO(cu.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)own));
 	again = DO(cu.cuMemFreeHost(own));
-	measured("after %sthe program's 64 pinned bytes at %p were freed, %s lies at %p (a filler of %zu bytes lay at %p): a query of the "
-		 "program's gives %d, a second free %d", beside ? "one of " : "", own, way->name, kept.host, filler, fill, known, again);
+	measured("after %sthe program's 64 %s bytes at %p were freed, %s lies at %p (a filler of %zu bytes lay at %p): a query of the "
+		 "program's gives %d, a second free %d", beside ? "one of " : "", flags ? "write-combined" : "pinned", own, way->name, kept.host, filler, fill, known, again);
 	if (again)
 		way->end(&kept);
 	if (beside)
-		MUST(cu.cuMemFreeHost(other));
+		MUST(cu.cuMemFreeHost(other)), MUST(cu.cuMemFreeHost(another));
 }
 static void pinned_place(void)
 {
 	static const size_t fillers[] = { 0, 4096, (2 << 20) - 4096, 2 << 20 };
 
 	begin_pinned();
-	for (const struct way *way = ways + 1; way < ways + WAYS - 1; way++)
+	for (const struct way *way = ways + 1; way < ways + WAYS - 2; way++)
 		for (unsigned int i = 0; i < sizeof(fillers) / sizeof(fillers[0]); i++)
-			for (unsigned int beside = 0; beside < 2; beside++)
-				kept_place(way, fillers[i], beside);
+			for (unsigned int k = 0; k < 4; k++)
+				kept_place(way, fillers[i], k % 2, k / 2 ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
 }
 
 /* ------------------------------------------------------------------------- contexts that end */
@@ -445,7 +452,7 @@ static long status_kib(const char *name)
 static void pinned_contexts(void)
 {
 	begin_pinned();
-	for (const struct way *way = ways + 1; way < ways + WAYS - 1; way++) {
+	for (const struct way *way = ways + 1; way < ways + WAYS - 2; way++) {
 		long locked = 0, resident = 0, size = 0;
 		union byte byte = { 0 };
 		unsigned int kind;
@@ -507,6 +514,34 @@ static void pinned_refused(void)
 	}
 }
 
+/* ------------------------------------------------------------- a kernel that fails meanwhile */
+/* The kernel that fails runs after one of WORK_MS, while the byte's end waits.  The context is of no use afterwards. */
+static void fault_meanwhile(const struct way *way)
+{
+	uint64_t ns = WORK_MS * 1000000ull, nowhere = 16, words = 1, none = 0;
+	uint32_t value = 0;
+	void *parameters[] = { &ns }, *faulty[] = { &nowhere, &words, &value, &none };
+	CUfunction fill;
+	CUmodule module;
+	union byte byte;
+	int ended, later;
+
+	begin_pinned();
+	MUST(cu.cuModuleLoadData(&module, timed_kernels));
+	MUST(cu.cuModuleGetFunction(&fill, module, "culimbo_fill"));
+	keep_one_of_each();
+	must(way->make(&byte), way->name);
+	MUST(cu.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+	MUST(cu.cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, stream, faulty, NULL));
+	ended = DO(way->end(&byte));
+	later = DO(way->make(&byte));
+	measured("while a kernel fails: %s is ended %d, another one then made %d", way->name, ended, later);
+}
+static void device_fault(void) { fault_meanwhile(&ways[0]); }
+static void pinned_fault(void) { fault_meanwhile(&ways[1]); }
+static void combined_fault(void) { fault_meanwhile(&ways[4]); }
+static void rest_fault(void) { fault_meanwhile(&ways[5]); }
+
 const struct more_question pinned_questions[] = {
 	{ "pinned-cost", pinned_cost, 20000 },
 	{ "pinned-threads", pinned_threads, 90000 },
@@ -520,5 +555,9 @@ const struct more_question pinned_questions[] = {
 	{ "pinned-place", pinned_place, 20000 },
 	{ "pinned-contexts", pinned_contexts, 40000 },
 	{ "pinned-refused", pinned_refused, 20000 },
+	{ "pinned-fault-device", device_fault, 0 },
+	{ "pinned-fault-plain", pinned_fault, 0 },
+	{ "pinned-fault-combined", combined_fault, 0 },
+	{ "pinned-fault-rest", rest_fault, 0 },
 	{ NULL, NULL, 0 },
 };

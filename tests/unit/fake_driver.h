@@ -37,7 +37,7 @@ enum { BLOCKS = 200400, EVENTS = 64 };
 #define CONTEXT_B ((CUcontext)0xb0)
 #define SOME_STREAM ((CUstream)0x57)
 #define OWN_STREAM ((CUstream)0x0f) /* the result of cuStreamCreate */
-#define STAND_IN 0x1000ull /* the result of cuMemAlloc and cuMemHostAlloc: culimbo frees it to wait as a free does */
+#define STAND_IN 0x1000ull /* the result of cuMemAlloc: culimbo frees it to wait as a free does */
 #define NO_BLOCK 0x10000ull /* culimbo frees this address to ask whether a free would be refused */
 
 struct fake_block {
@@ -54,10 +54,6 @@ static struct {
 	CUresult none_result; /* the result of freeing nothing, and of similar failures; 0: INVALID_VALUE or the call's own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs, streams_made;
-	/* the bytes by which culimbo waits: pinned ones that are there, all that were made; all of the device */
-	_Atomic uint32_t pinned, pinned_made, bytes_made, rests_freed;
-	CUresult pinned_result, byte_result; /* of making one */
-	CUresult byte_of_rest_result;	     /* of a pinned byte alone */
 	_Atomic(CUcontext) sync_ctx;
 	CUresult sync_result, free_result, event_create_result;
 	void (*in_sync)(void);
@@ -145,44 +141,8 @@ static CUresult fake_sync(void)
 		fake.in_sync();
 	return fake.sync_result;
 }
-static CUresult fake_mem_alloc(CUdeviceptr *p, size_t size)
-{
-	(void)size;
-	driver_entered();
-	if (fake.byte_result)
-		return fake.byte_result;
-	atomic_fetch_add(&fake.bytes_made, 1);
-	*p = STAND_IN;
-	return CUDA_SUCCESS;
-}
-/* A byte, or what takes the rest of its piece while that is made. */
-#define REST ((void *)0x2000)
-static CUresult fake_host_alloc(void **p, size_t size, unsigned int flags)
-{
-	driver_entered();
-	CHECK_EQUAL(flags, CU_MEMHOSTALLOC_WRITECOMBINED);
-	if (fake.pinned_result)
-		return fake.pinned_result;
-	*p = size == 1 ? (void *)STAND_IN : REST;
-	if (size > 1)
-		return CUDA_SUCCESS;
-	if (fake.byte_of_rest_result)
-		return fake.byte_of_rest_result;
-	atomic_fetch_add(&fake.pinned, 1);
-	atomic_fetch_add(&fake.pinned_made, 1);
-	return CUDA_SUCCESS;
-}
-static CUresult fake_host_free(void *p)
-{
-	if (p == REST) {
-		driver_entered();
-		atomic_fetch_add(&fake.rests_freed, 1);
-		return CUDA_SUCCESS;
-	}
-	CHECK(p == (void *)STAND_IN);
-	CHECK(atomic_fetch_sub(&fake.pinned, 1));
-	return fake_sync();
-}
+#include "tests/unit/fake_bytes.h"
+
 static CUresult really_free(CUdeviceptr p)
 {
 	struct fake_block *block = fake_find(p);
@@ -212,7 +172,7 @@ static CUresult fake_free(CUdeviceptr p)
 {
 	driver_entered();
 	if (p == STAND_IN)
-		return fake_sync();
+		return fake_byte_free();
 	if (p == NO_BLOCK)
 		return fake_refusal();
 	atomic_fetch_add(&fake.free_calls, 1);

@@ -101,10 +101,14 @@ IN_A_CHILD(a_free_waits_in_the_blocks_context)
 }
 
 /* ---------------------------------------------------------------- the byte by which a free waits */
-#define CHECK_PINNED(there, made)                                    \
-	do {                                                         \
-		CHECK_EQUAL(atomic_load(&fake.pinned), there);       \
-		CHECK_EQUAL(atomic_load(&fake.pinned_made), made);   \
+/* So many pinned bytes are there, so many were made, and so often has the driver waited.  No piece is held by more. */
+#define CHECK_BYTES(there, made, waited)                                      \
+	do {                                                                  \
+		CHECK_EQUAL(atomic_load(&fake_bytes.pinned), there);          \
+		CHECK_EQUAL(atomic_load(&fake_bytes.pinned_made), made);      \
+		CHECK_EQUAL(atomic_load(&fake.syncs), waited);                \
+		CHECK_EQUAL(atomic_load(&fake_bytes.rests), 0);               \
+		CHECK_EQUAL(atomic_load(&fake_bytes.device), 0);              \
 	} while (0)
 
 static CUdeviceptr exported_in(CUcontext ctx)
@@ -116,36 +120,35 @@ static CUdeviceptr exported_in(CUcontext ctx)
 	return p;
 }
 
-/* One of the free itself, and one that the context keeps, so that the driver keeps the piece for the others. */
+/* So that the driver keeps the piece for the bytes of later frees.  Each free waits once. */
 IN_A_CHILD(each_context_keeps_a_pinned_byte)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	for (uint32_t i = 1; i <= 3; i++) {
 		CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
-		CHECK_PINNED(1, 1 + i);
-		CHECK_EQUAL(atomic_load(&fake.syncs), i);
+		CHECK_BYTES(1, i, i);
 		CHECK(atomic_load(&fake.sync_ctx) == CONTEXT_A);
 	}
 	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_B)), CUDA_SUCCESS);
-	CHECK_PINNED(2, 6);
+	CHECK_BYTES(2, 4, 4);
 	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_B)), CUDA_SUCCESS);
-	CHECK_PINNED(2, 7);
+	CHECK_BYTES(2, 5, 5);
 	CHECK(atomic_load(&fake.sync_ctx) == CONTEXT_B);
-	CHECK_EQUAL(atomic_load(&fake.bytes_made), 0);
-	CHECK_EQUAL(atomic_load(&fake.rests_freed), 2);
+	CHECK_EQUAL(atomic_load(&fake_bytes.device_made), 0);
 }
 
 /* The driver ends the byte with its context. */
 IN_A_CHILD(a_new_context_at_the_same_address_keeps_a_byte_of_its_own)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
-	CHECK_PINNED(1, 2);
-	context_ends(CONTEXT_A, 0);
-	context_ended(CONTEXT_A, 0, true);
-	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
-	CHECK_PINNED(2, 4);
-	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
+	for (uint32_t i = 1; i <= 2; i++) {
+		CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
+		CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
+		CHECK_BYTES(1, 2 * i, 2 * i);
+		context_ends(CONTEXT_A, 0);
+		context_ended(CONTEXT_A, 0, true);
+		atomic_store(&fake_bytes.pinned, 0);
+	}
 }
 
 static void *free_many(void *unused)
@@ -155,6 +158,7 @@ static void *free_many(void *unused)
 		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
 	return NULL;
 }
+/* Whoever comes while another one makes the byte waits by a byte of the device. */
 IN_A_CHILD(threads_that_free_at_once_keep_one_byte)
 {
 	pthread_t thread[4];
@@ -164,31 +168,74 @@ IN_A_CHILD(threads_that_free_at_once_keep_one_byte)
 		CHECK(!pthread_create(&thread[i], NULL, free_many, NULL));
 	for (int i = 0; i < 4; i++)
 		pthread_join(thread[i], NULL);
-	CHECK_EQUAL(atomic_load(&fake.pinned), 1);
-	CHECK(atomic_load(&fake.syncs) >= 80);
+	CHECK_BYTES(1, 80 - atomic_load(&fake_bytes.device_made), 80);
 }
 
-/* Whatever the reason is. */
+/* A context ends while a free in it makes its byte, and another one at its index has made its own by then. */
+static bool in_nested;
+static void end_and_begin_again(void)
+{
+	if (in_nested)
+		return;
+	in_nested = true;
+	end_meanwhile();
+	atomic_store(&fake.dead_a, false);
+	atomic_store(&fake_bytes.pinned, 0);
+	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
+	CHECK_EQUAL(atomic_load(&fake_bytes.pinned), 1);
+}
+IN_A_CHILD(a_context_that_ends_meanwhile_takes_no_byte_from_the_next_one)
+{
+	CUdeviceptr p;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	p = exported_block();
+	fake.in_sync = end_and_begin_again;
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(atomic_load(&fake_bytes.pinned), 1);
+	fake.in_sync = NULL;
+	CHECK_EQUAL(cl_memory_free(exported_in(CONTEXT_A)), CUDA_SUCCESS);
+	CHECK_EQUAL(atomic_load(&fake_bytes.pinned), 1);
+	CHECK_EQUAL(atomic_load(&fake_bytes.device_made), 0);
+}
+
+/* Whatever the reason is.  It is not asked again at each free: that costs, where memory is short. */
 IN_A_CHILD(without_pinned_memory_a_free_waits_by_a_byte_of_the_device)
 {
 	static const CUresult none[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_UNKNOWN };
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	for (uint32_t i = 0; i < 3; i++) {
-		fake.pinned_result = none[i];
-		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
-		CHECK_EQUAL(atomic_load(&fake.bytes_made), i + 1);
-		CHECK_EQUAL(atomic_load(&fake.syncs), i + 1);
+		CUcontext ctx = (CUcontext)(0x1000 + 16 * (uintptr_t)(i + 1));
+
+		fake_bytes.pinned_result = none[i];
+		CHECK_EQUAL(cl_memory_free(exported_in(ctx)), CUDA_SUCCESS);
+		fake_bytes.pinned_result = CUDA_SUCCESS;
+		CHECK_EQUAL(cl_memory_free(exported_in(ctx)), CUDA_SUCCESS);
+		CHECK_BYTES(0, 0, 2 * i + 2);
+		CHECK_EQUAL(atomic_load(&fake_bytes.device_made), 2 * i + 2);
 	}
-	fake.pinned_result = CUDA_SUCCESS;
-	fake.byte_of_rest_result = CUDA_ERROR_OUT_OF_MEMORY;
+}
+IN_A_CHILD(what_was_made_of_a_piece_without_a_byte_is_ended)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	fake_bytes.small_result = CUDA_ERROR_OUT_OF_MEMORY;
 	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
-	CHECK_EQUAL(atomic_load(&fake.rests_freed), 1);
-	CHECK_EQUAL(atomic_load(&fake.bytes_made), 4);
-	fake.byte_of_rest_result = CUDA_SUCCESS;
+	CHECK_BYTES(0, 0, 1);
 	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
-	CHECK_PINNED(1, 2);
-	CHECK_EQUAL(atomic_load(&fake.bytes_made), 4);
+	CHECK_BYTES(0, 0, 2);
+	CHECK_EQUAL(atomic_load(&fake_bytes.device_made), 1);
+}
+
+/* There the program could see it, and free it. */
+IN_A_CHILD(no_byte_is_kept_where_memory_of_the_program_was)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	fake_bytes.misplaced = true;
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	CHECK_BYTES(0, 1, 2);
+	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	CHECK_BYTES(0, 1, 3);
 }
 
 static unsigned int context_syncs;
@@ -203,41 +250,67 @@ IN_A_CHILD(without_a_byte_a_free_waits_for_the_whole_context)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_driver.cuCtxSynchronize = sync_context;
-	fake.pinned_result = fake.byte_result = CUDA_ERROR_OUT_OF_MEMORY;
+	fake_bytes.pinned_result = fake_bytes.device_result = CUDA_ERROR_OUT_OF_MEMORY;
 	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
 	CHECK_EQUAL(context_syncs, 1);
-	CHECK_EQUAL(atomic_load(&fake.syncs), 0);
+	CHECK_BYTES(0, 0, 0);
 }
 
 IN_A_CHILD(on_a_full_device_a_free_waits_as_on_any_other)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_driver.cuCtxSynchronize = sync_context;
-	fake.byte_result = CUDA_ERROR_OUT_OF_MEMORY;
+	fake_bytes.device_result = CUDA_ERROR_OUT_OF_MEMORY;
 	CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
-	CHECK_EQUAL(atomic_load(&fake.syncs), 1);
+	CHECK_BYTES(1, 1, 1);
 	CHECK_EQUAL(context_syncs, 0);
 }
 
-/* The driver gives an error of a capture at the first byte, and spoils the capture as a free would: no more is asked. */
-IN_A_CHILD(a_capture_refuses_the_free_at_the_first_byte)
+/*
+ * The driver refuses a call with an error of the capture, and the capture is spoilt, as by a free: no more is asked.  What
+ * was made before that is ended.  The capture begins at any of the calls that a free makes.
+ */
+static void free_while_a_capture_begins(bool first)
 {
-	static const CUresult refusals[] = { CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-					     CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD };
 	CUdeviceptr p;
 
-	start_with(HOUR, CL_COLLECTOR_INLINE);
-	p = exported_block();
-	for (uint32_t i = 0; i < 3; i++) {
-		fake.pinned_result = refusals[i];
-		CHECK_EQUAL(cl_memory_free(p), refusals[i]);
+	for (int calls = 0, most = first ? 3 : 2; calls < most; calls++) {
+		CUcontext ctx = (CUcontext)(0x1000 + 16 * (uintptr_t)(calls + 1));
+		uint32_t kept;
+
+		p = exported_in(ctx);
+		if (!first) {
+			CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+			p = exported_in(ctx);
+		}
+		kept = atomic_load(&fake_bytes.pinned);
+		atomic_store(&fake_bytes.let_through, calls + 1);
+		CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 		CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
-		CHECK_EQUAL(atomic_load(&fake.bytes_made), 0);
-		CHECK_EQUAL(atomic_load(&fake.syncs), 0);
+		CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+		/* the byte that is made before the rest of its piece ends is kept */
+		CHECK_EQUAL(atomic_load(&fake_bytes.pinned), kept + (first && calls == 2));
+		atomic_store(&fake_bytes.let_through, 0);
+		CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+		CHECK_EQUAL(state_of(p), CL_BLOCK_GRACE);
+		CHECK_EQUAL(atomic_load(&fake_bytes.pinned), kept + first);
+		CHECK_EQUAL(atomic_load(&fake_bytes.rests), 0);
+		CHECK_EQUAL(atomic_load(&fake_bytes.device_made), 0);
 	}
-	fake.pinned_result = CUDA_SUCCESS;
-	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_EQUAL(state_of(p), CL_BLOCK_GRACE);
+}
+IN_A_CHILD(a_capture_refuses_a_free_at_any_of_its_calls)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	free_while_a_capture_begins(true);
+	free_while_a_capture_begins(false);
+}
+IN_A_CHILD(a_capture_that_refuses_the_end_of_the_devices_byte_leaves_none_behind)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	atomic_store(&fake_bytes.let_through, 2);
+	CHECK_EQUAL(cl_wait_as_a_free(cl_wait_in(NULL)), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	CHECK_EQUAL(atomic_load(&fake_bytes.device_made), 1);
+	CHECK_EQUAL(atomic_load(&fake_bytes.device), 0);
 }
 
 /* Nobody knows whether the same context comes again, so none is kept. */
@@ -246,13 +319,11 @@ IN_A_CHILD(in_an_unknown_context_no_byte_is_kept)
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(cl_wait_as_a_free(cl_wait_in(&cl_context_unknown)), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_wait_as_a_free(cl_wait_in(NULL)), CUDA_SUCCESS);
-	CHECK_PINNED(0, 0);
-	CHECK_EQUAL(atomic_load(&fake.bytes_made), 2);
-	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
-	fake.byte_result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK_BYTES(0, 0, 2);
+	CHECK_EQUAL(atomic_load(&fake_bytes.device_made), 2);
+	fake_bytes.device_result = CUDA_ERROR_OUT_OF_MEMORY;
 	CHECK_EQUAL(cl_wait_as_a_free(cl_wait_in(NULL)), CUDA_SUCCESS);
-	CHECK_PINNED(0, 1);
-	CHECK_EQUAL(atomic_load(&fake.syncs), 3);
+	CHECK_BYTES(0, 1, 3);
 }
 
 /* Whoever closes virtual memory does not know the object of the current context.  None is made: that may take a second. */
@@ -262,16 +333,15 @@ IN_A_CHILD(the_current_context_keeps_its_byte_if_it_is_known)
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	CHECK_EQUAL(cl_wait_as_a_free_here(), CUDA_SUCCESS);
-	CHECK_PINNED(0, 0);
-	CHECK_EQUAL(atomic_load(&fake.syncs), 1);
+	CHECK_BYTES(0, 0, 1);
 	CHECK_EQUAL(cl_context_last(), 0);
 	p = exported_block();
 	for (uint32_t i = 1; i <= 2; i++) {
 		CHECK_EQUAL(cl_wait_as_a_free_here(), CUDA_SUCCESS);
-		CHECK_PINNED(1, 1 + i);
+		CHECK_BYTES(1, i, 1 + i);
 	}
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_PINNED(1, 4);
+	CHECK_BYTES(1, 3, 4);
 }
 
 /* A pointer into a block of the limbo, which is released while it is exported. */
@@ -427,10 +497,14 @@ int main(void)
 		cmocka_unit_test(each_context_keeps_a_pinned_byte),
 		cmocka_unit_test(a_new_context_at_the_same_address_keeps_a_byte_of_its_own),
 		cmocka_unit_test(threads_that_free_at_once_keep_one_byte),
+		cmocka_unit_test(a_context_that_ends_meanwhile_takes_no_byte_from_the_next_one),
 		cmocka_unit_test(without_pinned_memory_a_free_waits_by_a_byte_of_the_device),
+		cmocka_unit_test(what_was_made_of_a_piece_without_a_byte_is_ended),
+		cmocka_unit_test(no_byte_is_kept_where_memory_of_the_program_was),
 		cmocka_unit_test(without_a_byte_a_free_waits_for_the_whole_context),
 		cmocka_unit_test(on_a_full_device_a_free_waits_as_on_any_other),
-		cmocka_unit_test(a_capture_refuses_the_free_at_the_first_byte),
+		cmocka_unit_test(a_capture_refuses_a_free_at_any_of_its_calls),
+		cmocka_unit_test(a_capture_that_refuses_the_end_of_the_devices_byte_leaves_none_behind),
 		cmocka_unit_test(in_an_unknown_context_no_byte_is_kept),
 		cmocka_unit_test(the_current_context_keeps_its_byte_if_it_is_known),
 		cmocka_unit_test(a_pointer_into_what_has_just_gone_gives_no_handle),

@@ -5,6 +5,7 @@
  * What must hold: everything here is under sim.lock.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "sim.h"
@@ -375,43 +376,86 @@ struct host_range {
 static struct host_range *host_ranges;
 
 /*
- * The driver makes write-combined memory in pieces of its own (measured): no other memory was at its address before.
- * Here it has a range of addresses of its own.  The first free place there is used.
+ * The driver makes small write-combined memory of pieces that no other memory is in, from the first free place on
+ * (measured).  Here a piece has pages.
  */
-static char *combined;
-#define COMBINED_BYTES ((size_t)1 << 32)
+enum { COMBINED_PAGE = 4096, COMBINED_PAGES = 512 };
+static struct combined_piece {
+	struct combined_piece *next;
+	char *base;
+	bool used[COMBINED_PAGES];
+	unsigned int n; /* how many are used */
+} *combined_pieces;
 
-static char *host_map(size_t size, unsigned int flags)
+/* Returns the first of @pages free pages of @piece that lie side by side, or COMBINED_PAGES. */
+static unsigned int combined_find(const struct combined_piece *piece, unsigned int pages)
 {
-	const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-	struct host_range *h;
-	char *at;
+	unsigned int side_by_side = 0;
 
-	if (!(flags & CU_MEMHOSTALLOC_WRITECOMBINED))
-		return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (!combined) {
-		at = mmap(NULL, COMBINED_BYTES, PROT_NONE, how, -1, 0);
-		if (at == MAP_FAILED)
-			return at;
-		combined = at;
+	for (unsigned int i = 0; i < COMBINED_PAGES; i++) {
+		side_by_side = piece->used[i] ? 0 : side_by_side + 1;
+		if (side_by_side == pages)
+			return i + 1 - pages;
 	}
-	at = combined;
-	do {
-		for (h = host_ranges; h; h = h->next)
-			if (h->base < at + size && at < h->base + h->size)
-				break;
-		if (h)
-			at = h->base + h->size;
-	} while (h);
-	if (size > COMBINED_BYTES || at > combined + COMBINED_BYTES - size)
-		return MAP_FAILED;
-	return mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	return COMBINED_PAGES;
 }
 
+static void *combined_map(unsigned int pages)
+{
+	unsigned int first = COMBINED_PAGES;
+	struct combined_piece **at = &combined_pieces, *piece;
+
+	for (; (piece = *at) != NULL; at = &piece->next)
+		if ((first = combined_find(piece, pages)) < COMBINED_PAGES)
+			break;
+	if (!piece) {
+		piece = calloc(1, sizeof(*piece));
+		if (!piece)
+			return MAP_FAILED;
+		piece->base = mmap(NULL, (size_t)COMBINED_PAGES * COMBINED_PAGE, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (piece->base == MAP_FAILED) {
+			free(piece);
+			return MAP_FAILED;
+		}
+		*at = piece;
+		first = 0;
+	}
+	memset(piece->used + first, true, pages);
+	piece->n += pages;
+	return piece->base + (size_t)first * COMBINED_PAGE;
+}
+
+static void combined_unmap(const char *base, unsigned int pages)
+{
+	struct combined_piece **at = &combined_pieces, *piece;
+
+	while (base < (*at)->base || base >= (*at)->base + (size_t)COMBINED_PAGES * COMBINED_PAGE)
+		at = &(*at)->next;
+	piece = *at;
+	memset(piece->used + (base - piece->base) / COMBINED_PAGE, false, pages);
+	piece->n -= pages;
+	if (piece->n)
+		return;
+	*at = piece->next;
+	munmap(piece->base, (size_t)COMBINED_PAGES * COMBINED_PAGE);
+	free(piece);
+}
+
+static bool is_combined(size_t size, unsigned int flags)
+{
+	return flags & CU_MEMHOSTALLOC_WRITECOMBINED && size <= (size_t)COMBINED_PAGES * COMBINED_PAGE;
+}
+static void *host_map(size_t size, unsigned int flags)
+{
+	if (is_combined(size, flags))
+		return combined_map((unsigned int)(size / COMBINED_PAGE));
+	return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
 static void host_unmap(char *base, size_t size, unsigned int flags)
 {
-	if (flags & CU_MEMHOSTALLOC_WRITECOMBINED)
-		mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	if (is_combined(size, flags))
+		combined_unmap(base, (unsigned int)(size / COMBINED_PAGE));
 	else
 		munmap(base, size);
 }
