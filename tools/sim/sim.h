@@ -413,7 +413,7 @@ bool sim_pool_reaches(const struct sim_region *region, int device);
  * Returns OUT_OF_MEMORY if less of @device is free than CULIMBO_SIM_NEEDED says.
  */
 CUresult sim_memory_needed(int device);
-/* Pinned host memory (memory.c). */
+/* Pinned host memory (host_memory.c). */
 bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *flags,
 		 struct sim_context **context, uint64_t *id);
 /* The driver ends pinned memory of whatever kind with the context in which it was made (measured). */
