@@ -16,6 +16,8 @@ static struct {
 	CUresult small_result;		       /* of making a pinned byte, where the rest of its piece can be had */
 	bool misplaced;			       /* the driver has another place for the byte */
 	_Atomic int let_through;	       /* if it is not 0: a capture begins after so many calls less one */
+	CUresult refusal;		       /* what the capture refuses a call with */
+	bool once;			       /* it is spoilt then, and refuses no more */
 } fake_bytes;
 
 /* A capture refuses all calls but those of threads in relaxed mode. */
@@ -24,8 +26,10 @@ static CUresult capture_refuses(void)
 	driver_entered();
 	if (fake_mode == CU_STREAM_CAPTURE_MODE_RELAXED || !atomic_load(&fake_bytes.let_through))
 		return CUDA_SUCCESS;
-	if (atomic_load(&fake_bytes.let_through) == 1)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (atomic_load(&fake_bytes.let_through) == 1) {
+		atomic_store(&fake_bytes.let_through, !fake_bytes.once);
+		return fake_bytes.refusal;
+	}
 	atomic_fetch_sub(&fake_bytes.let_through, 1);
 	return CUDA_SUCCESS;
 }

@@ -272,10 +272,11 @@ IN_A_CHILD(on_a_full_device_a_free_waits_as_on_any_other)
  */
 static void free_while_a_capture_begins(bool first)
 {
+	static unsigned int contexts;
 	CUdeviceptr p;
 
 	for (int calls = 0, most = first ? 3 : 2; calls < most; calls++) {
-		CUcontext ctx = (CUcontext)(0x1000 + 16 * (uintptr_t)(calls + 1));
+		CUcontext ctx = (CUcontext)(0x1000 + 16 * (uintptr_t)++contexts);
 		uint32_t kept;
 
 		p = exported_in(ctx);
@@ -285,7 +286,7 @@ static void free_while_a_capture_begins(bool first)
 		}
 		kept = atomic_load(&fake_bytes.pinned);
 		atomic_store(&fake_bytes.let_through, calls + 1);
-		CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+		CHECK_EQUAL(cl_memory_free(p), fake_bytes.refusal);
 		CHECK_EQUAL(state_of(p), CL_BLOCK_LIVE);
 		CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 		/* the byte that is made before the rest of its piece ends is kept */
@@ -300,13 +301,21 @@ static void free_while_a_capture_begins(bool first)
 }
 IN_A_CHILD(a_capture_refuses_a_free_at_any_of_its_calls)
 {
+	static const CUresult refusals[] = { CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+					     CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD };
+
 	start_with(HOUR, CL_COLLECTOR_INLINE);
-	free_while_a_capture_begins(true);
-	free_while_a_capture_begins(false);
+	for (int i = 0; i < 6; i++) {
+		fake_bytes.refusal = refusals[i / 2];
+		fake_bytes.once = i % 2;
+		free_while_a_capture_begins(true);
+		free_while_a_capture_begins(false);
+	}
 }
 IN_A_CHILD(a_capture_that_refuses_the_end_of_the_devices_byte_leaves_none_behind)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
+	fake_bytes.refusal = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	atomic_store(&fake_bytes.let_through, 2);
 	CHECK_EQUAL(cl_wait_as_a_free(cl_wait_in(NULL)), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK_EQUAL(atomic_load(&fake_bytes.device_made), 1);
