@@ -34,33 +34,29 @@ static CUresult make_pinned(void **at, size_t size)
 	return cl_driver.cuMemHostAlloc(at, size, CU_MEMHOSTALLOC_WRITECOMBINED);
 }
 
-/* Ends what was made just now.  If a capture that began since refuses that, ends it all the same, and returns the refusal. */
-static CUresult end_pinned(void *at)
+/* A capture that began after @at was made has refused its end: ends it all the same. */
+static __attribute__((noinline, cold)) void end_relaxed(CUdeviceptr at, bool pinned)
+{
+	struct cl_stay stay;
+
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	if (pinned)
+		cl_driver.cuMemFreeHost((void *)(uintptr_t)at);
+	else
+		cl_driver.cuMemFree_v2(at);
+	cl_stay_end(&stay);
+}
+
+static inline CUresult end_pinned(void *at)
 {
 	CUresult result = cl_driver.cuMemFreeHost(at);
-	struct cl_stay stay;
 
-	if (is_of_a_capture(result)) {
-		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-		cl_driver.cuMemFreeHost(at);
-		cl_stay_end(&stay);
-	}
-	return result;
-}
-static CUresult end_of_device(CUdeviceptr at)
-{
-	CUresult result = cl_driver.cuMemFree_v2(at);
-	struct cl_stay stay;
-
-	if (is_of_a_capture(result)) {
-		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-		cl_driver.cuMemFree_v2(at);
-		cl_stay_end(&stay);
-	}
+	if (__builtin_expect(is_of_a_capture(result), 0))
+		end_relaxed((CUdeviceptr)(uintptr_t)at, true);
 	return result;
 }
 
-static CUresult wait_by_pinned(void)
+static inline CUresult wait_by_pinned(void)
 {
 	void *byte;
 	CUresult result = make_pinned(&byte, 1);
@@ -73,7 +69,12 @@ static CUresult wait_by_device(void)
 	CUdeviceptr byte;
 	CUresult result = cl_driver.cuMemAlloc_v2(&byte, 1);
 
-	return result == CUDA_SUCCESS ? end_of_device(byte) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cl_driver.cuMemFree_v2(byte);
+	if (is_of_a_capture(result))
+		end_relaxed(byte, false);
+	return result;
 }
 
 /*
@@ -100,31 +101,42 @@ static CUresult wait_by_making(uint64_t *state)
 	return is_of_a_capture(refusal) ? refusal : result;
 }
 
-CUresult cl_wait_as_a_free(struct cl_wait_in in)
+/* The wait where no byte is kept. */
+static __attribute__((noinline)) CUresult wait_otherwise(struct cl_wait_in in)
 {
 	uint64_t is = atomic_load_explicit(&bytes[in.index], memory_order_relaxed);
 	uint64_t making = in.number * STATES + MAKING, state;
-	CUresult result = CUDA_ERROR_NOT_FOUND;
+	bool can = cl_driver.cuMemHostAlloc && cl_driver.cuMemFreeHost; /* no driver of NVIDIA's lacks them */
+	CUresult result;
 
-	if (is == in.number * STATES + KEPT) {
-		result = wait_by_pinned();
-	} else if (in.number && is / STATES != in.number &&
-		   atomic_compare_exchange_strong_explicit(&bytes[in.index], &is, making, memory_order_relaxed,
-							   memory_order_relaxed)) {
+	if (can && in.number && is / STATES != in.number &&
+	    atomic_compare_exchange_strong_explicit(&bytes[in.index], &is, making, memory_order_relaxed,
+						    memory_order_relaxed)) {
 		result = wait_by_making(&state);
 		if (state)
 			state += in.number * STATES;
 		/* unless the context has ended meanwhile, and another one has its index */
 		atomic_compare_exchange_strong_explicit(&bytes[in.index], &making, state, memory_order_relaxed,
 							memory_order_relaxed);
+		if (result == CUDA_SUCCESS || is_of_a_capture(result))
+			return result;
 	}
-	if (result == CUDA_SUCCESS || is_of_a_capture(result))
-		return result;
-	/* none is kept, or an error that the device's byte gets, too */
 	result = wait_by_device();
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && can)
 		result = wait_by_pinned();
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? cl_driver.cuCtxSynchronize() : result;
+}
+
+CUresult cl_wait_as_a_free(struct cl_wait_in in)
+{
+	if (__builtin_expect(atomic_load_explicit(&bytes[in.index], memory_order_relaxed) == in.number * STATES + KEPT, 1)) {
+		CUresult result = wait_by_pinned();
+
+		/* any other error is one that the device's byte gets, too, or pinned memory is short */
+		if (__builtin_expect(result == CUDA_SUCCESS || is_of_a_capture(result), 1))
+			return result;
+	}
+	return wait_otherwise(in);
 }
 
 CUresult cl_wait_as_a_free_here(void)

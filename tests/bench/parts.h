@@ -16,6 +16,8 @@
 #define REFUSED_BLOCK 0x7e0000000000ull /* the driver makes no handle of it */
 #define BLOCK_STEP 512u
 #define MAPPED_AT 0x10000000000ull
+#define PINNED 0x20000000000ull /* the driver's pinned memory, and what it has before the last page of a piece */
+#define PINNED_REST ((2 << 20) - 4096)
 #define CONTEXT ((CUcontext)0xa0)
 #define STREAM ((CUstream)0x0f)
 

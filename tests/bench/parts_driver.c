@@ -41,6 +41,18 @@ NULL_DRIVER static CUresult null_free_async(CUdeviceptr p, CUstream stream)
 	(void)p, (void)stream;
 	return CUDA_SUCCESS;
 }
+/* The byte lies behind the rest of its piece (shim/driver/wait.h). */
+NULL_DRIVER static CUresult null_host_alloc(void **p, size_t size, unsigned int flags)
+{
+	(void)flags;
+	*p = (char *)PINNED + (size == 1 ? PINNED_REST : 0);
+	return CUDA_SUCCESS;
+}
+NULL_DRIVER static CUresult null_host_free(void *p)
+{
+	(void)p;
+	return CUDA_SUCCESS;
+}
 NULL_DRIVER static CUresult null_handle(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	memset(handle, 0, sizeof *handle);
@@ -126,6 +138,8 @@ void prepare(void)
 	cl_options.warn_blocks.number = 0;
 	cl_driver.cuMemAlloc_v2 = null_alloc;
 	cl_driver.cuMemFree_v2 = null_free;
+	cl_driver.cuMemHostAlloc = null_host_alloc;
+	cl_driver.cuMemFreeHost = null_host_free;
 	cl_driver.cuMemFreeAsync = null_free_async;
 	cl_driver.cuIpcGetMemHandle = null_handle;
 	cl_driver.cuIpcOpenMemHandle_v2 = null_open;
