@@ -8,8 +8,12 @@
 #include "shim/report/hint.h"
 #include "shim/report/peer_files.h"
 
-/* Names the group's living holders in @to or, if none lives, a dead one.  Returns how many live. */
-static unsigned int name_holders(struct cl_report *report, const struct cl_report_group *g, char *to, size_t size)
+/*
+ * Names the group's living holders in @to or, if none lives, one that has left.  *@called_exec: that one called exec.
+ * Returns how many live.
+ */
+static unsigned int name_holders(struct cl_report *report, const struct cl_report_group *g, char *to, size_t size,
+				 bool *called_exec)
 {
 	struct cl_view_holder h;
 	unsigned int alive = 0;
@@ -18,8 +22,10 @@ static unsigned int name_holders(struct cl_report *report, const struct cl_repor
 	for (unsigned int i = 0; i < g->holders; i++) {
 		if (!cl_view_slot(report->view, g->holder[i].slot, &h))
 			continue;
-		if (h.who.pid && (!pid || (h.alive && !alive)))
+		if (h.who.pid && (!pid || (h.alive && !alive))) {
 			pid = h.who.pid;
+			*called_exec = h.called_exec;
+		}
 		alive += h.alive;
 	}
 	if (alive > 1 && g->other_holds)
@@ -40,7 +46,9 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	const struct cl_view *its;
 	struct cl_report_ends ends;
 	char pid[64] = "its importer";
-	bool dead = !report->at_exit && report->process.state == CL_DEAD;
+	bool has_left = report->process.called_exec, its_holder_has = false;
+	bool dead = !report->at_exit && (has_left || report->process.state == CL_DEAD);
+	const char *ended = has_left ? "called exec" : "ended";
 	unsigned int alive = 0;
 	size_t n = 512;
 
@@ -49,14 +57,20 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	case CL_REPORT_HELD_LIMBO:
 	case CL_REPORT_HELD:
 	case CL_REPORT_ORPHANED:
-		alive = name_holders(report, g, pid, sizeof(pid));
+		alive = name_holders(report, g, pid, sizeof(pid), &its_holder_has);
 		if (!g->holders && g->own_opens) {
 			snprintf(to, n, "the process has opened it itself: call %s there after the last use",
 				 close);
 		} else if (!g->holders && g->pinned) {
 			snprintf(to, n, "an importer could not register as its holder: a warning in its log or the exporter's says why");
+		} else if (!alive && g->holders && its_holder_has) {
+			snprintf(to, n, "%s called exec without closing: call %s before it calls exec; %s", pid, close,
+				 dead ? "nothing is left to free" :
+				 report->at_exit ? "its holds are taken back when somebody looks next" :
+						   "its holds are taken back when the exporter looks next");
 		} else if (!alive && g->holders) {
 			snprintf(to, n,
+				 dead && has_left ? "%s ended without closing: find why it ended; nothing is left to free" :
 				 dead ? "both are dead: nothing is left to free; find why %s ended without closing" :
 				 report->at_exit ? "%s ended without closing: find why it ended; its holds are taken back "
 						   "when somebody looks next" :
@@ -73,15 +87,15 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		} else if (g->class == CL_REPORT_HELD) {
 			snprintf(to, n,
 				 dead && alive > 1 ?
-					 "its exporter has ended: the driver keeps the memory until %s close it (%s), or end" :
+					 "its exporter has %3$s: the driver keeps the memory until %1$s close it (%2$s), or end" :
 				 dead ?
-					 "its exporter has ended: the driver keeps the memory until %s closes it (%s), or ends" :
+					 "its exporter has %3$s: the driver keeps the memory until %1$s closes it (%2$s), or ends" :
 				 report->at_exit ?
-					 "%s should close it (%s) before its exporter ends: wait for it there" :
+					 "%1$s should close it (%2$s) before its exporter ends: wait for it there" :
 				 alive > 1 ?
-					 "nothing to do while %s use it; they should call %s after the last use" :
-					 "nothing to do while %s uses it; it should call %s after the last use",
-				 pid, close);
+					 "nothing to do while %1$s use it; they should call %2$s after the last use" :
+					 "nothing to do while %1$s uses it; it should call %2$s after the last use",
+				 pid, close, ended);
 		} else if (g->made == CL_MADE_VIRTUAL) {
 			snprintf(to, n,
 				 "%s %s what was there before: it should close it (%s) before its exporter unmaps it, and "
@@ -95,7 +109,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	case CL_REPORT_GRACE:
 	case CL_REPORT_LIMBO:
 		if (dead)
-			snprintf(to, n, "nothing to do: its process has ended, and the driver has the memory back");
+			snprintf(to, n, "nothing to do: its process has %s, and the driver has the memory back", ended);
 		else if (g->class == CL_REPORT_LIMBO)
 			snprintf(to, n, "nothing to do");
 		else
@@ -117,12 +131,13 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		else if (report->process.state == CL_ALIVE && !report->at_exit)
 			snprintf(to, n, "nothing to do while it is used; call %s after that", close);
 		else if (!report->at_exit)
-			snprintf(to, n,
-				 "process %u ended with it open, without a report of its own: find what killed it%s",
+			snprintf(to, n, has_left ?
+				 "call %3$s before exec: with its program process %1$u lost what it had open%2$s" :
+				 "process %1$u ended with it open, without a report of its own: find what killed it%2$s",
 				 report->process.who.pid,
 				 !its || its->state == CL_DEAD || cl_observes() ? "" : /* the driver has it back */
 				 g->kind == CL_EVENT ? "; its exporter takes the event back" :
-						       "; its exporter takes the memory back");
+						       "; its exporter takes the memory back", close);
 		else
 			snprintf(to, n, "call %s when done with it%s%s", close,
 				 g->stack[0] ? ", in the code that opened it" : "",
@@ -139,7 +154,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		break;
 	case CL_REPORT_RECLAIMED:
 		snprintf(to, n,
-			 "process %u was killed, or ended, without closing what it opened: find why it ended, or "
+			 "process %u was killed, or ended, or called exec, without closing what it opened: find why, or "
 			 "call %s before it does", g->pid, close);
 		break;
 	case CL_REPORT_FREED_TWICE:
@@ -232,6 +247,7 @@ void cl_report_make_would(struct cl_report *report, const struct cl_report_group
 	const char *them = many || sized ? "them" : "it", *these = many || sized ? "these" : "this";
 	unsigned int pid = report->process.who.pid;
 	char what[64], holder[64] = "its holders";
+	bool called_exec;
 	size_t n = 256;
 
 	to[0] = 0;
@@ -245,7 +261,7 @@ void cl_report_make_would(struct cl_report *report, const struct cl_report_group
 		snprintf(holder, sizeof(holder), "process %u", g->pid);
 	switch ((enum cl_report_class)g->class) {
 	case CL_REPORT_HELD_LIMBO:
-		name_holders(report, g, holder, sizeof(holder));
+		name_holders(report, g, holder, sizeof(holder), &called_exec);
 		snprintf(to, n, ended ? "culimbo would have kept %s %s until %s closed %s" :
 					"culimbo would keep %s %s until %s closed %s", these, what, holder, them);
 		break;

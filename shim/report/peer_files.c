@@ -21,6 +21,11 @@ const char *cl_report_state_name(enum cl_liveness state)
 	}
 }
 
+const char *cl_report_state_words(enum cl_liveness state, bool called_exec)
+{
+	return called_exec ? "called exec" : cl_report_state_name(state);
+}
+
 uint64_t cl_report_age(const struct cl_report *report, uint64_t since)
 {
 	return report->now > since ? report->now - since : 0;

@@ -15,6 +15,8 @@ const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_i
 
 /* Returns "alive", "dead" or "ending". */
 const char *cl_report_state_name(enum cl_liveness state);
+/* The same for the text, which also says that a process has left by exec. */
+const char *cl_report_state_words(enum cl_liveness state, bool called_exec);
 /* Returns the ns from @since (CLOCK_MONOTONIC, ns) to the look at the process, or 0 if @since was later. */
 uint64_t cl_report_age(const struct cl_report *report, uint64_t since);
 

@@ -156,7 +156,9 @@ static void say_head(struct cl_report *report)
 	if (report->at_exit)
 		cl_emit_string(e, "state", "ending", NULL, "");
 	else
-		cl_emit_string(e, "state", cl_report_state_name(p->state), " (", ")");
+		cl_emit_string(e, "state", cl_report_state_name(p->state), NULL, "");
+	if (!report->at_exit)
+		cl_emit_words(e, " (%s)", cl_report_state_words(p->state, p->called_exec));
 	cl_emit_string(e, "command", p->command, p->command[0] ? ": " : NULL, "");
 	if (strlen(p->command) >= sizeof(((struct cl_header *)0)->command) - 1)
 		cl_emit_words(e, "..."); /* there is room for its start only */

@@ -115,7 +115,8 @@ static void say_holder(struct cl_report *report, const struct cl_report_group *g
 	cl_emit_object(e, NULL);
 	cl_emit_number(e, "pid", h.who.pid, "    held by process ", "");
 	cl_emit_string(e, "name", h.name, " (", ", ");
-	cl_emit_string(e, "state", h.alive ? "alive" : "dead", "", ")");
+	cl_emit_string(e, "state", h.alive ? "alive" : "dead", NULL, "");
+	cl_emit_words(e, "%s)", cl_report_state_words(h.alive ? CL_ALIVE : CL_DEAD, h.called_exec));
 	if (g->n > 1)
 		cl_emit_words(e, ", %llu %s", (unsigned long long)g->holder[index].n,
 			      cl_report_what(g, g->holder[index].n != 1));
@@ -347,7 +348,8 @@ static void say_exporter(struct cl_report *report, const struct cl_report_group 
 	cl_emit_string(e, "file", file, NULL, "");
 	if (its) {
 		cl_view_process(its, &process);
-		cl_emit_string(e, "state", cl_report_state_name(process.state), " (", ")");
+		cl_emit_string(e, "state", cl_report_state_name(process.state), NULL, "");
+		cl_emit_words(e, " (%s)", cl_report_state_words(process.state, process.called_exec));
 		cl_emit_string(e, "command", process.command, ": ", "");
 	}
 	if (ends.freed < g->n) /* the exporter has not freed the others, or they are not items */

@@ -136,7 +136,7 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		if (fault)
 			snprintf(to, 512, is_event ? "ENDED: process %u %s while %s %s %s of it open" :
 						     "ENDED: process %u %s while %s %s %s of it",
-				 pid, report->at_exit ? "ends" : "has ended", who, is_event ? have : map, sum);
+				 pid, report->at_exit ? "ends" : report->process.called_exec ? "called exec" : "has ended", who, is_event ? have : map, sum);
 		else
 			snprintf(to, 512, is_event ? "MAPPED: %s %s %s of process %u open" :
 						     "MAPPED: %s %s %s of process %u", who, is_event ? have : map, sum, pid);
@@ -160,6 +160,8 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		else if (report->at_exit)
 			snprintf(to, 512, "LEAK: process %u never %s %s of %s", pid,
 				 is_event ? "destroyed" : g->kind == CL_POOL ? "freed" : "closed", sum, other);
+		else if (report->process.called_exec)
+			snprintf(to, 512, "EXEC: process %u called exec with %s of %s open", pid, sum, other);
 		else
 			snprintf(to, 512, "KILLED: process %u ended with %s of %s open", pid, sum, other);
 		break;

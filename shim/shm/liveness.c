@@ -248,6 +248,26 @@ bool cl_liveness_is_exporter(uint32_t pid, uint32_t file_id, bool in_doubt)
 	return says == MAPS_IT || (in_doubt && says < 0 && says != -ENOENT && says != -ESRCH);
 }
 
+/* Asks whether process @who maps the file by which it has @lock_byte. */
+static int ask_of_file(const struct cl_region *region, off_t lock_byte, const struct cl_identity *who)
+{
+	char wanted[32], name[16];
+
+	snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
+	cl_region_name(name, region->file_id);
+	/* an importer maps it by either name, since an exporter renames its file when it ends */
+	return ask_memory(who->pid, wanted, lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'));
+}
+
+bool cl_liveness_called_exec(const struct cl_region *region, off_t lock_byte, const struct cl_identity *who)
+{
+	struct cl_identity self;
+
+	cl_identity_self(&self);
+	return self.pid_ns && who->pid_ns == self.pid_ns && who->time_ns == self.time_ns &&
+	       ask_proc(who, true) == PROC_TASKS && ask_of_file(region, lock_byte, who) == MAPS_NOT;
+}
+
 enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				   const struct cl_identity *identity, uint64_t *free_since,
 				   uint64_t now, uint64_t settle)
@@ -268,16 +288,8 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 		case PROC_NOBODY:
 		case PROC_LEADER_ONLY_ZOMBIE:
 			return CL_DEAD;
-		case PROC_TASKS: {
-			char wanted[32], name[16];
-
-			snprintf(wanted, sizeof wanted, " %llu ", (unsigned long long)region->ino);
-			cl_region_name(name, region->file_id);
-			/*
-			 * an importer maps it by either name, since an exporter renames its file
-			 * when it ends
-			 */
-			switch (ask_memory(identity->pid, wanted, lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'))) {
+		case PROC_TASKS:
+			switch (ask_of_file(region, lock_byte, identity)) {
 			case NO_MEMORY:
 				return CL_LEAVING; /* its tasks are on their way */
 			case MAPS_NOT:
@@ -288,7 +300,6 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				*free_since = 0;
 				return CL_ALIVE;
 			}
-		}
 		case PROC_UNKNOWN:
 			break;
 		}

@@ -39,6 +39,12 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 				   uint64_t now, uint64_t settle);
 
 /*
+ * Returns true if @who, which does not have the lock @lock_byte of @region's file any more, lives on as another program:
+ * it called exec.  In doubt, and when that program has ended, false.
+ */
+bool cl_liveness_called_exec(const struct cl_region *region, off_t lock_byte, const struct cl_identity *who);
+
+/*
  * Returns true if process @pid of this PID namespace maps exporter file @file_id under its final
  * name, even if the file was removed since, and false if it does not.  Returns @in_doubt if
  * /proc does not show what the process maps.

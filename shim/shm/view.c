@@ -82,6 +82,7 @@ static void look(struct cl_view *view)
 	view->state = view->own ? CL_ALIVE :
 				  cl_liveness_judge(&view->region, CL_LOCK_EXPORTER, &h->exporter,
 						    &since, view->now, cl_options.settle.number);
+	view->called_exec = view->state != CL_ALIVE && cl_liveness_called_exec(&view->region, CL_LOCK_EXPORTER, &h->exporter);
 }
 
 static bool borrow(struct cl_view *view, uint32_t file_id, cl_view_has_open_fn *has_open)
@@ -199,6 +200,7 @@ void cl_view_process(const struct cl_view *view, struct cl_view_process *process
 		.file_id = view->region.file_id,
 		.uid = h->uid,
 		.state = view->state,
+		.called_exec = view->called_exec,
 		.created = h->created,
 		.live_blocks = atomic_load_explicit(&h->live_blocks, memory_order_relaxed),
 		.limbo_blocks = atomic_load_explicit(&h->limbo_blocks, memory_order_relaxed),
@@ -340,6 +342,7 @@ static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl
 	/* a holder with its lock is alive at once; one without may be we, or had its descriptor closed */
 	to->alive = cl_liveness_judge(region, CL_LOCK_SLOT(slot), &to->who, &since, view->now,
 				      cl_options.settle.number) == CL_ALIVE;
+	to->called_exec = !to->alive && cl_liveness_called_exec(region, CL_LOCK_SLOT(slot), &to->who);
 }
 
 unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,

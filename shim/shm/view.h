@@ -18,6 +18,7 @@
 struct cl_view {
 	struct cl_region region;
 	enum cl_liveness state; /* of its process, as judged when the view was made */
+	bool called_exec;	/* and so has left, though another program runs in its process */
 	bool own;		/* this very process's own file */
 	bool borrowed;		/* this process had it open already */
 	/* This process says of its own region how many records it has; they are read where they are mapped. */
@@ -50,6 +51,7 @@ struct cl_view_process {
 	struct cl_identity who;
 	uint32_t file_id, uid;
 	enum cl_liveness state;
+	bool called_exec;
 	uint64_t created;	/* CLOCK_REALTIME ns */
 	char command[129];	/* no control bytes */
 	uint64_t live_blocks, limbo_blocks, limbo_bytes; /* from the file's own counts */
@@ -108,6 +110,7 @@ struct cl_view_holder {
 	struct cl_identity who;	/* all zeros: not known yet */
 	char name[17];
 	bool alive;
+	bool called_exec;	/* not alive, though another program runs in its process */
 	uint8_t told;		/* bits of enum cl_told */
 	uint64_t since;		/* when it first opened anything of this exporter, CLOCK_MONOTONIC ns */
 };

@@ -107,6 +107,7 @@ setup_file() {
 @test "check: a process that becomes another program with what it has open was not killed" {
 	export CULIMBO_SIM_DIR=$BATS_TEST_TMPDIR
 	cat > job.sh <<-'END'
+		rm -f in out
 		mkfifo in out
 		"$1" < in > out 3>&- &
 		exec 5> in 6< out
@@ -117,6 +118,14 @@ setup_file() {
 	run "$C" check --simulate --json --output json -- sh job.sh "$top_builddir/tests/tools/sharer"
 	cat json
 	jq -e -s '[.[] | select(.type == "descendant" and .ended == "exec")] | length == 1' json
+	jq -e -s 'any(.[]; .type == "check" and .killed == 0)' json
+	run "$C" check --simulate --output text -- sh job.sh "$top_builddir/tests/tools/sharer"
+	cat text
+	output=$(< text)
+	grep -E '^  EXEC: process [0-9]+ called exec with 1 block \(4 KiB\) of process [0-9]+ open$' text
+	has "call cudaIpcCloseMemHandle before exec: with its program process "
+	run grep -i kill text
+	exits 1
 }
 
 @test "check waits up to a limit for processes that CMD leaves running, and names them" {

@@ -75,3 +75,44 @@ of() {
 	finish Q
 	dead 2
 }
+
+@test "ps, blocks, show and report say of a process that called exec just that" {
+	printf '#!/bin/sh\nexec env -u LD_PRELOAD sleep 1000\n' > other
+	chmod +x other
+	start P CULIMBO_GRACE=1h
+	start C
+	start Q
+	tell P "export 4096 1"
+	handle=$SAID
+	tell C "open $handle"
+	tell Q "open $handle"
+	echo "exec ./other" >&"${TO[Q]}" # so an importer that has left
+	within 10 of Q '.note == "has left by exec: its process runs another program now"'
+	of C '.note == null'
+	run column HELDBY blocks
+	has "${PID[Q]}\x20sharer\x20(called\x20exec)"
+	run "$C" show "${PID[P]}"
+	has "${PID[Q]} (sharer, called exec): 1 block"
+	"$C" report --all --pid "${PID[P]}" --pid "${PID[Q]}" > text || :
+	cat text
+	output=$(< text)
+	has "held by process ${PID[Q]} (sharer, called exec)"
+	has "report of process ${PID[Q]} (called exec): "
+	has "EXEC: process ${PID[Q]} called exec with 1 block (4 KiB) of process ${PID[P]} open"
+	has "HINT: call cudaIpcCloseMemHandle before exec: with its program process ${PID[Q]} lost what it had open; its exporter takes the memory back"
+	# an exporter, too
+	echo "exec ./other" >&"${TO[P]}"
+	within 10 of P '.note == "has left by exec: its process runs another program now"'
+	run "$C" report --pid "${PID[P]}"
+	has "ENDED: process ${PID[P]} called exec while process ${PID[C]} and 1 more map 1 block (4 KiB) of it"
+	has "HINT: its exporter has called exec: the driver keeps the memory until process ${PID[C]} closes it"
+	run "$C" report --pid "${PID[C]}"
+	has "of process ${PID[P]} (called exec): "
+	# when that program has ended, too, nothing tells it from a dead one any more
+	die P
+	within 10 of P '.state == "dead" and .note == null'
+	die C
+	within 10 of C '.state == "dead"'
+	run "$C" report --pid "${PID[P]}" --pid "${PID[C]}"
+	has "both are dead: "
+}

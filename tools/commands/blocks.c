@@ -62,9 +62,9 @@ static const char *holders_text(const struct row *row)
 		const struct cu_holder *h =
 			&row->process->holder[row->scan->held_by[row->block->held_at + i]];
 
-		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%u %s%s", i ? ", " : "",
-				       h->who.pid, *h->name ? h->name : "?",
-				       h->alive ? "" : " (ended)");
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%u %s%s%s%s", i ? ", " : "",
+				       h->who.pid, *h->name ? h->name : "?", h->alive ? "" : " (",
+				       h->alive ? "" : cu_holder_word(h), h->alive ? "" : ")");
 	}
 	if (row->block->held > i)
 		snprintf(text + at, sizeof(text) - at, " and %u more", row->block->held - i);

@@ -129,7 +129,7 @@ static void add_lost(struct cu_check_findings *f, const struct cl_view_process *
 }
 
 /* Takes processes that have left their files and so wrote no report. */
-static bool is_killed(void *data, const struct cl_report *report)
+static bool is_killed(void *data, struct cl_report *report)
 {
 	struct cu_check_findings *f = data;
 
@@ -141,7 +141,9 @@ static bool is_killed(void *data, const struct cl_report *report)
 		f->alive++;
 		return false;
 	}
-	f->killed++;
+	/* another program has run, or runs, in its process */
+	report->process.called_exec |= cu_check_has_reported(f, report->process.who.pid);
+	f->killed += !report->process.called_exec;
 	add_lost(f, &report->process);
 	if (report->generate)
 		f->n += report->sums.findings;
@@ -165,7 +167,7 @@ static bool somebody_is_ending(int dirfd, uint64_t began)
 		if (!id || cl_view_open(&view, dirfd, id, NULL, NULL))
 			continue;
 		cl_view_process(&view, &process);
-		ending = process.created >= began && view.state != CL_ALIVE && view.state != CL_DEAD;
+		ending = process.created >= began && view.state != CL_ALIVE && view.state != CL_DEAD && !view.called_exec;
 		cl_view_close(&view);
 	}
 	if (dir)

@@ -28,7 +28,7 @@ static const struct cu_column columns[] = {
 	[PID] = { "PID", CU_NUMBER, 0, "its process id, as its own PID namespace counts" },
 	[COMMAND] = { "COMMAND", CU_TEXT, CU_CUT, "its command line; without a file, its name" },
 	[STATE] = { "STATE", CU_TEXT, 0,
-		    "alive; dead; ending (its GPU work may go on); unsure (its lock is free, no more is known); or the state of its file: damaged, version (of another culimbo), old (of an earlier boot), foreign (another user's), unread" },
+		    "alive; dead; ending (its GPU work may go on, or it called exec: see NOTE); unsure (its lock is free, no more is known); or the state of its file: damaged, version (of another culimbo), old (of an earlier boot), foreign (another user's), unread" },
 	[EXPORTED] = { "EXPORTED", CU_NUMBER, CU_DROP(11), "blocks and events that it exports and has not freed; of a dead process only what others still hold" },
 	[HELD] = { "HELD", CU_NUMBER, CU_DROP(8), "its blocks that others hold, freed or not" },
 	[LIMBO] = { "LIMBO", CU_NUMBER, CU_DROP(12), "blocks that it has freed and the driver does not have back; of a dead process only what others still hold" },

@@ -156,7 +156,7 @@ static char *render(struct cl_report *report)
 }
 
 int cu_report_directory(struct cl_report *report, int dirfd,
-			bool (*wanted)(void *data, const struct cl_report *report), void *data,
+			bool (*wanted)(void *data, struct cl_report *report), void *data,
 			struct cu_report_sums *sums, struct cu_reports *reports)
 {
 	struct entry *entries;
@@ -245,7 +245,7 @@ struct choice {
 	bool all;
 };
 
-static bool is_wanted(void *data, const struct cl_report *report)
+static bool is_wanted(void *data, struct cl_report *report)
 {
 	struct choice *choice = data;
 

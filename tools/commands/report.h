@@ -21,7 +21,7 @@ struct cu_report_sums {
  * suppressions to be generated go to report->emit.  Returns 0 or -ENOMEM.
  */
 int cu_report_directory(struct cl_report *report, int dirfd,
-			bool (*wanted)(void *data, const struct cl_report *report), void *data,
+			bool (*wanted)(void *data, struct cl_report *report), void *data,
 			struct cu_report_sums *sums, struct cu_reports *reports);
 
 /*

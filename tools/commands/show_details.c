@@ -115,7 +115,7 @@ static void say_holders(const struct cu_show *show)
 		cu_emit_open(to, NULL, '{');
 		cu_emit_number(to, "pid", holder->who.pid);
 		cu_emit_text(to, "name", holder->name);
-		cu_emit_text(to, "state", holder->alive ? "alive" : "ended");
+		cu_emit_text(to, "state", !to->json || holder->alive ? cu_holder_word(holder) : "ended");
 		if (show->scan->now > holder->since)
 			cu_emit_ago(to, "first_open", show->scan->now - holder->since);
 		say_import(show, holder);
@@ -243,7 +243,7 @@ static void say_its_holders(const struct cu_show *show)
 		cu_bytes_long(size, h->bytes);
 		cu_duration(age, since);
 		snprintf(line, sizeof(line), "%u (%s, %s): %" PRIu64 " block%s, %s, first opened %s ago",
-			 h->who.pid, *h->name ? h->name : "?", h->alive ? "alive" : "ended", h->holds,
+			 h->who.pid, *h->name ? h->name : "?", cu_holder_word(h), h->holds,
 			 h->holds == 1 ? "" : "s", size, age);
 		cu_emit_text(to, NULL, line);
 	}

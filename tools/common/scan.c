@@ -64,75 +64,7 @@ int cu_directory_open(const struct cu_command *command)
 	return fd;
 }
 
-/* ---------------------------------------------------------------------- words */
-const char *cu_liveness_word(enum cl_liveness state)
-{
-	switch (state) {
-	case CL_ALIVE:
-		return "alive";
-	case CL_SETTLING:
-		return "unsure";
-	case CL_LEAVING:
-		return "ending";
-	case CL_DEAD:
-		return "dead";
-	}
-	return "unsure";
-}
-
-const char *cu_state_word(const struct cu_process *process)
-{
-	switch (process->error) {
-	case 0:
-		return cu_liveness_word(process->state);
-	case -EPROTO:
-		return "version";
-	case -ESTALE:
-		return "old";
-	case -EPERM:
-		return "foreign";
-	case -EBADMSG:
-		return "damaged";
-	default:
-		return "unread";
-	}
-}
-
-const char *cu_class_word(enum cl_view_class class)
-{
-	static const char *const word[CL_VIEW_CLASSES] = {
-		[CL_VIEW_HELD_LIMBO] = "limbo-held", [CL_VIEW_GRACE] = "limbo-grace",
-		[CL_VIEW_LIMBO] = "limbo-free",	     [CL_VIEW_HELD] = "held",
-		[CL_VIEW_ORPHANED] = "gone",	     [CL_VIEW_LIVE] = "exported",
-	};
-
-	return class < CL_VIEW_CLASSES ? word[class] : "?";
-}
-
-const char *cu_process_note(const struct cu_process *process)
-{
-	if (process->error)
-		return process->why ? process->why : strerror(-process->error);
-	if (process->elsewhere)
-		return "in another PID namespace";
-	if (process->never_opened)
-		return "no export was ever opened under culimbo: are the importers preloaded?";
-	return "";
-}
-
-void cu_file_word(char to[16], uint32_t file_id)
-{
-	if (file_id)
-		cl_region_name(to, file_id);
-	else
-		snprintf(to, 16, "-");
-}
-
-void cu_block_id(char *to, uint32_t file_id, uint32_t record)
-{
-	snprintf(to, 32, "%06x:%u", file_id, record);
-}
-
+/* ---------------------------------------------------------------------- notes */
 void cu_note_nobody(void)
 {
 	char path[256];
@@ -281,7 +213,8 @@ static void read_slot(const struct cl_view *view, unsigned int slot, struct cu_h
 	struct cl_view_holder is;
 
 	cl_view_slot(view, slot, &is);
-	*to = (struct cu_holder){ .slot = slot, .who = is.who, .since = is.since, .alive = is.alive };
+	*to = (struct cu_holder){ .slot = slot, .who = is.who, .since = is.since, .alive = is.alive,
+				   .called_exec = is.called_exec };
 	cu_clean(to->name, sizeof(to->name), is.name, sizeof(is.name));
 }
 
@@ -366,6 +299,7 @@ static void look_at_file(void *data)
 	cl_view_process(&look->view, &is);
 	process->who = is.who;
 	process->state = is.state;
+	process->called_exec = is.called_exec;
 	process->created = is.created;
 	process->disk = is.shared_bytes;
 	clock_gettime(CLOCK_REALTIME, &wall);
@@ -479,6 +413,7 @@ static bool count_imports(struct cu_scan *scan, size_t *room)
 				*process = (struct cu_process){
 					.who = holder.who,
 					.state = holder.alive ? CL_ALIVE : CL_LEAVING,
+					.called_exec = holder.called_exec,
 					.elsewhere = scan->self.pid_ns &&
 						     holder.who.pid_ns != scan->self.pid_ns,
 				};

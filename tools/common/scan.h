@@ -26,6 +26,7 @@ struct cu_holder {
 	unsigned int slot;
 	struct cl_identity who;
 	char name[17];
+	bool called_exec; /* not alive: its process runs another program now */
 	bool alive;	/* false: dead or ending, and not yet reaped */
 	uint64_t since; /* CLOCK_MONOTONIC ns */
 	uint64_t holds, bytes;
@@ -40,6 +41,7 @@ struct cu_process {
 	struct cl_identity who;
 	char command[129];
 	enum cl_liveness state;
+	bool called_exec; /* its process runs another program now */
 	bool never_opened; /* none under culimbo opened any of its exports, older than its grace */
 	bool has_user;	  /* --user was given */
 	uint32_t user;
@@ -106,6 +108,7 @@ bool cu_scan_all(const struct cu_command *command, struct cu_scan *scan, const c
 /* Return words for people. */
 const char *cu_state_word(const struct cu_process *process);
 const char *cu_liveness_word(enum cl_liveness state);
+const char *cu_holder_word(const struct cu_holder *holder);
 const char *cu_class_word(enum cl_view_class class);
 /* Returns what else to say about it; "" for nothing. */
 const char *cu_process_note(const struct cu_process *process);
