@@ -42,7 +42,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	const char *close = g->kind == CL_EVENT ? "cudaEventDestroy" :
 			    g->kind == CL_POOL	? "cudaFree or cudaFreeAsync (cudaIpcCloseMemHandle if a handle opened it)" :
 						  "cudaIpcCloseMemHandle";
-	const char *free = g->kind == CL_EVENT ? "cudaEventDestroy" : "cudaFree";
+	const char *free = g->kind == CL_EVENT ? "cudaEventDestroy" :
+			   g->kind == CL_POOL  ? "cudaFree or cudaFreeAsync" : "cudaFree";
 	const struct cl_view *its;
 	struct cl_report_ends ends;
 	char pid[64] = "its importer";

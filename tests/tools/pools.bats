@@ -48,7 +48,7 @@ state_is() {
 		.imported == 1 and .importedbytes == 4194304 and .pins == 4194304' ps.json
 	run "$C" show "$(column ID blocks)"
 	exits 0
-	has "should free what they imported (cudaFree, cudaFreeAsync)"
+	has "should free what they imported (cudaFree or cudaFreeAsync; cudaIpcCloseMemHandle if a handle opened it)"
 	grep -qE "^ +pid +${PID[C]}$" <<< "$output"
 	has "pool_take"
 	tell C leave

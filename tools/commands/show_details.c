@@ -63,7 +63,7 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 		return block->is.kind == CL_EVENT ?
 			       "the processes that hold it should destroy it (cudaEventDestroy), or end" :
 		       block->is.kind == CL_POOL ?
-			       "the processes that hold it should free what they imported (cudaFree, cudaFreeAsync), or end" :
+			       "the processes that hold it should free what they imported (cudaFree or cudaFreeAsync; cudaIpcCloseMemHandle if a handle opened it), or end" :
 			       "the processes that hold it should close it (cudaIpcCloseMemHandle), or end";
 	case CL_VIEW_GRACE:
 	case CL_VIEW_LIMBO:
