@@ -105,6 +105,8 @@ unsigned int cl_forced_events_out_locked(struct cl_exporter *ex, uint64_t keep, 
 		ex->limbo.forcing--;
 		/* from here on it is as without culimbo: a handle of it opens after its destroy */
 		block->forced_out = true;
+		if (block->record != CL_NO_RECORD)
+			cl_record_forced_out(ex->blocks.region, block->record);
 		cl_block_unhash(&ex->blocks, block);
 		cl_limbo_settle(ex, block, cl_now(), false);
 	}

@@ -15,7 +15,8 @@ void cl_report_ends_there(const struct cl_report_group *g, const struct cl_view 
 			continue;
 		left = block.given_back || block.freed_observed;
 		if (left && !ends->given_back++)
-			ends->why = block.freed_observed ? "CULIMBO_MODE=observe" : "CULIMBO_HELD_BYTES";
+			ends->why = block.freed_observed   ? "CULIMBO_MODE=observe" :
+				    block.kind == CL_EVENT ? "CULIMBO_MAX_EVENTS" : "CULIMBO_HELD_BYTES";
 		ends->gone += block.class == CL_VIEW_ORPHANED && !left && !block.is_virtual;
 		if (!block.freed)
 			continue;

@@ -127,8 +127,11 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		cl_report_ends_there(g, its, &ends);
 		if (ends.given_back && !cl_observes())
 			snprintf(to, n,
-				 "close it now (%s): its exporter has given it back, and what is read here may be another "
-				 "block's by now", close);
+				 g->kind == CL_EVENT ?
+					 "destroy it now (%s): its exporter has given it back, and what is waited for here may be "
+					 "another event by now" :
+					 "close it now (%s): its exporter has given it back, and what is read here may be another "
+					 "block's by now", close);
 		else if (report->process.state == CL_ALIVE && !report->at_exit)
 			snprintf(to, n, "nothing to do while it is used; call %s after that", close);
 		else if (!report->at_exit)

@@ -111,9 +111,9 @@ enum cl_state {
  */
 enum cl_kind { CL_MEMORY = 1, CL_EVENT = 2, CL_POOL = 3, CL_VIRTUAL = 4, CL_KINDS };
 
-/* Why the driver has freed a block that was held, when its context had not ended. */
+/* Why the driver has freed a block before its holders were done, when its context had not ended. */
 enum cl_given_back {
-	CL_FORCED_OUT = 1,    /* its exporter gave it back: CULIMBO_HELD_BYTES */
+	CL_FORCED_OUT = 1,    /* its exporter gave it back: CULIMBO_HELD_BYTES; an event, which stays in LIMBO: CULIMBO_MAX_EVENTS */
 	CL_FREED_OBSERVED = 2 /* its program freed it under CULIMBO_MODE=observe */
 };
 
@@ -130,7 +130,7 @@ struct cl_record {
 	_Atomic uint8_t pinned;	   /* an importer without a bit has it: never free it */
 	uint8_t kind;		   /* enum cl_kind */
 	uint8_t device;		   /* ordinal as its exporter counts */
-	uint8_t given_back;	   /* ORPHANED: enum cl_given_back; 0: its context ended */
+	uint8_t given_back;	   /* ORPHANED, or an event in LIMBO: enum cl_given_back; 0: its context ended, or the driver does not have it */
 	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
 	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes; see pool_data.h */

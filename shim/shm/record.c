@@ -155,6 +155,11 @@ bool cl_record_give_back_held(struct cl_region *region, uint32_t record)
 	return cl_record_orphan(region, record);
 }
 
+void cl_record_forced_out(struct cl_region *region, uint32_t record)
+{
+	region->record[record].given_back = CL_FORCED_OUT;
+}
+
 void cl_record_freed_observed(struct cl_region *region, uint32_t record)
 {
 	region->record[record].given_back = CL_FREED_OBSERVED;

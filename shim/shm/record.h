@@ -60,6 +60,8 @@ void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t b
 bool cl_record_orphan(struct cl_region *region, uint32_t record);
 /* As cl_record_orphan(), for a block that we give back although it is held: reports tell that from the end of a context. */
 bool cl_record_give_back_held(struct cl_region *region, uint32_t record);
+/* Marks the record of an event that we give back before its importers are done.  Its state stays as it is. */
+void cl_record_forced_out(struct cl_region *region, uint32_t record);
 /* Marks a record that the program has freed under CULIMBO_MODE=observe.  The caller then calls cl_record_orphan(). */
 void cl_record_freed_observed(struct cl_region *region, uint32_t record);
 /*

@@ -297,13 +297,15 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 		.free_stack = state == CL_EXPORTED ? 0 : r.free_stack,
 		.is_virtual = r.kind == CL_VIRTUAL,
 		.pinned = r.pinned != 0,
-		.given_back = state == CL_ORPHANED && r.given_back == CL_FORCED_OUT,
+		.given_back = r.given_back == CL_FORCED_OUT &&
+			      (state == CL_ORPHANED || (state != CL_EXPORTED && r.kind == CL_EVENT)),
 		.unmapped = state == CL_ORPHANED && r.kind == CL_VIRTUAL,
 		.freed_observed = state == CL_ORPHANED && r.given_back == CL_FREED_OBSERVED,
 	};
 	for (unsigned int w = 0; w < CL_WORDS; w++)
 		block->holders += (unsigned int)__builtin_popcountll(word_of(view, w, record));
-	block->class = class_of(view, state, block->holders || block->pinned, r.exported);
+	block->class = block->given_back ? CL_VIEW_ORPHANED :
+					   class_of(view, state, block->holders || block->pinned, r.exported);
 	return true;
 }
 

@@ -84,7 +84,7 @@ struct cl_view_block {
 	uint32_t export_stack, free_stack; /* 0: none */
 	unsigned int holders;
 	bool pinned;		    /* an importer without a slot has it: kept until the exporter ends */
-	bool given_back;	    /* ORPHANED, though no context ended: its exporter gave it back while it was held */
+	bool given_back;	    /* ORPHANED, though no context ended: its exporter gave it back before its holders were done */
 	bool is_virtual;	    /* its program does not free it, but unmaps it */
 	bool unmapped;		    /* ORPHANED: virtual memory; its importers keep the bytes that it had */
 	bool freed_observed;	    /* as given_back, but its program freed it, under CULIMBO_MODE=observe */

@@ -9,6 +9,7 @@
 #include "shim/diag/report_data.h"
 #include "shim/self/self.h"
 #include "shim/importer/peers.h"
+#include "shim/report/report.h"
 #include "shim/shm/view.h"
 
 IN_A_CHILD(misuse_of_blocks_is_found_with_both_stacks)
@@ -90,6 +91,8 @@ IN_A_CHILD(misuse_of_imports_is_found_with_both_stacks)
 
 IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
 {
+	static struct cl_report report;
+	struct cl_view_block block;
 	CUipcEventHandle handle;
 	struct cl_finding found;
 	uint8_t bytes[64];
@@ -117,6 +120,19 @@ IN_A_CHILD(events_are_found_destroyed_twice_and_forced_out)
 	CHECK_EQUAL(findings_of(&view, CL_FINDING_EVENT_FORCED_OUT, &found), 1);
 	CHECK_EQUAL(found.key, (uintptr_t)event);
 	CHECK(found.other_stack);
+	/* the driver has it: it is not in the limbo any more, though its record waits for the holder */
+	CHECK(cl_view_block(&view, 0, &block));
+	CHECK(block.given_back && block.holders == 1 && block.freed);
+	CHECK_EQUAL(block.class, CL_VIEW_ORPHANED);
+	CHECK(cl_view_block(&view, 1, &block) && !block.given_back);
+	CHECK_EQUAL(block.class, CL_VIEW_GRACE);
+	cl_report_begin(&report);
+	cl_report_look_at_view(&report, &view);
+	CHECK_EQUAL(report.sums.n[CL_REPORT_HELD_LIMBO], 0);
+	CHECK_EQUAL(report.sums.n[CL_REPORT_ORPHANED], 0);
+	CHECK_EQUAL(report.sums.n[CL_REPORT_GRACE], 1);
+	CHECK_EQUAL(report.sums.n[CL_REPORT_EVENT_FORCED_OUT], 1);
+	cl_report_end(&report);
 }
 
 /* In another process, whose file may contain anything. */

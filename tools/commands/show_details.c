@@ -42,6 +42,8 @@ static const char *class_text(const struct cl_view_block *block)
 			return "freed by its program, though others held it; nothing is kept under CULIMBO_MODE=observe";
 		if (block->unmapped)
 			return "unmapped by its program, though others have it open: they read the bytes that it had";
+		if (block->given_back && block->kind == CL_EVENT)
+			return "given back to the driver before others were done with it (CULIMBO_MAX_EVENTS)";
 		return block->given_back ? "given back to the driver, though others held it (CULIMBO_HELD_BYTES)" :
 					   "gone with its context, though others held it";
 	default:
