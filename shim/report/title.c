@@ -30,9 +30,9 @@ const char *cl_report_what(const struct cl_report_group *g, bool many)
 
 /*
  * Writes "process 12" or "process 12 and 2 more" to @to: the holders of @g, a living one first.  Returns
- * true if they are several.
+ * true if they are several.  *@past: all of them are known, and none lives.
  */
-static bool name_holders(struct cl_report *report, const struct cl_report_group *g, char to[64])
+static bool name_holders(struct cl_report *report, const struct cl_report_group *g, char to[64], bool *past)
 {
 	struct cl_view_holder h;
 	unsigned int n = 0;
@@ -47,6 +47,7 @@ static bool name_holders(struct cl_report *report, const struct cl_report_group 
 			pid = h.who.pid;
 		alive = alive || h.alive;
 	}
+	*past = pid && !alive && !g->other_holds && !g->own_opens && !g->pinned;
 	if (!pid && g->own_opens && !g->pinned)
 		snprintf(to, 64, "process %u itself", report->process.who.pid);
 	else if (!pid)
@@ -115,22 +116,24 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
 	unsigned int pid = report->process.who.pid;
 	char sum[80], who[64], other[64];
-	const char *have, *map;
+	const char *have, *map, *still;
 	bool they; /* several processes hold it */
+	bool past; /* none of them does any more */
 
 	make_sum(g, sum);
-	they = name_holders(report, g, who);
-	have = they ? "have" : "has";
-	map = they ? "map" : "maps";
+	they = name_holders(report, g, who, &past);
+	have = past ? "had" : they ? "have" : "has";
+	map = past ? "mapped" : they ? "map" : "maps";
+	still = past ? "" : "still ";
 	if (g->pid)
 		snprintf(other, sizeof(other), "process %u", g->pid);
 	else
 		snprintf(other, sizeof(other), "another process");
 	switch ((enum cl_report_class)g->class) {
 	case CL_REPORT_HELD_LIMBO:
-		snprintf(to, 512, is_event ? "%s: %s still %s %s open that process %u has %s" :
-					     "%s: %s still %s %s that process %u has %s",
-			 fault ? "LEAK" : "HELD", who, is_event ? have : map, sum, pid, freed);
+		snprintf(to, 512, is_event ? "%s: %s %s%s %s open that process %u has %s" :
+					     "%s: %s %s%s %s that process %u has %s",
+			 fault ? "LEAK" : "HELD", who, still, is_event ? have : map, sum, pid, freed);
 		break;
 	case CL_REPORT_HELD:
 		if (fault)
@@ -143,12 +146,12 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 		break;
 	case CL_REPORT_ORPHANED:
 		if (g->made == CL_MADE_VIRTUAL)
-			snprintf(to, 512, "UNMAPPED: process %u unmapped %s that %s still %s", pid, sum, who, map);
+			snprintf(to, 512, "UNMAPPED: process %u unmapped %s that %s %s%s", pid, sum, who, still, map);
 		else
 			snprintf(to, 512,
-				 is_event ? "CONTEXT: process %u ended the context of %s that %s still %s open" :
-					    "CONTEXT: process %u ended the context of %s that %s still %s",
-				 pid, sum, who, is_event ? have : map);
+				 is_event ? "CONTEXT: process %u ended the context of %s that %s %s%s open" :
+					    "CONTEXT: process %u ended the context of %s that %s %s%s",
+				 pid, sum, who, still, is_event ? have : map);
 		break;
 	case CL_REPORT_UNTRACKED:
 		snprintf(to, 512, "KEPT: process %u %s %s that could not be tracked: kept to its end", pid,

@@ -239,6 +239,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	die B
 	"$C" report --pid "${PID[P]}" > text
 	grep -q "HINT: process ${PID[A]} ended without closing" text
+	grep -q "^  HELD: process .* and 2 more mapped 1 block (4 KiB) that process ${PID[P]} has freed$" text
 }
 
 @test "report: for imports from one place, how many their exporter has freed, and that it waits only if it lives" {
@@ -427,8 +428,10 @@ ${PID[C]} alive" ]
 	die P
 	run "$C" report --pid "${PID[P]}"
 	has "HINT: its exporter has ended: the driver keeps the memory until process ${PID[C]} closes it (cudaIpcCloseMemHandle), or ends"
+	has "ENDED: process ${PID[P]} has ended while process ${PID[C]} maps 1 block (4 KiB) of it"
 	die C
 	run "$C" report --pid "${PID[P]}"
+	has "ENDED: process ${PID[P]} has ended while process ${PID[C]} mapped 1 block (4 KiB) of it"
 	has "HINT: both are dead: nothing is left to free; find why process ${PID[C]} ended without closing"
 }
 
