@@ -257,5 +257,5 @@ nothing_waits() {
 	run "$C" collect "${PID[C]}"
 	exits 0
 	has "Nothing of process ${PID[C]} "
-	has "  it has open 1 freed block of others, 4 KiB: \`culimbo show ${PID[C]}\` names it"
+	has "  it keeps 1 block of others from the driver, 4 KiB: \`culimbo show ${PID[C]}\` names it"
 }

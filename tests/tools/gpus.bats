@@ -100,3 +100,37 @@ MINE=GPU-63756c69-6d62-6f2d-7369-6d0000000000
 	run "$C" ps --gpus --unprotected
 	exits 2
 }
+
+# keeps BYTES: C keeps so much from the driver, as ps, top, ps --gpus, metrics and show say
+keeps() {
+	[ "$(column PID,PINS ps --bytes | grep "^${PID[C]} ")" = "${PID[C]} $1" ]
+	[ "$(column PID,PINS top --bytes | grep "^${PID[C]} ")" = "${PID[C]} $1" ]
+	[ "$("$C" ps --gpus --raw --noheadings --bytes -o PINNED)" = "$1" ]
+	[ "$("$C" metrics | sed -n "s/^culimbo_pinned_bytes{pid=\"${PID[C]}\".* //p")" = "$1" ]
+	"$C" show "${PID[C]}" --json | jq -e --argjson n "$1" '.pinned_bytes == $n and ([.imports[] | select(.pinned).size] | add) == $n'
+}
+
+@test "ps, top, ps --gpus, metrics and show agree on what a process keeps from the driver" {
+	start P CULIMBO_GRACE=0
+	start Q CULIMBO_GRACE=0 CULIMBO_HELD_BYTES=4K
+	start C
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	tell P "free 1"
+	keeps 4096
+	# its context ends: the driver keeps it for who has it open
+	tell P "export 8192 1"
+	tell C "open $SAID"
+	tell P reset
+	keeps 12288
+	# forced out: the driver has it back
+	tell Q "export 65536 1"
+	tell C "open $SAID"
+	tell Q "free 1"
+	within 10 eval '[ "$("$C" blocks --raw --noheadings -o STATE --pid "${PID[Q]}")" = gone ]'
+	keeps 12288
+	[ "$(column HELDBYTES ps --bytes | awk '{ n += $1 } END { print n }')" = \
+		"$("$C" ps --gpus --raw --noheadings --bytes -o HELD)" ]
+	run "$C" show "${PID[C]}"
+	has "close the pinned 2 (12 KiB): their owners have freed or left them, or died"
+}

@@ -349,7 +349,7 @@ END
 	grep -E '^    at 0x[0-9a-f]+, opened in main .*sharer\.c:[0-9]+$' text
 	grep -E '^    at 0x[0-9a-f]+, opened in the same line$' text
 	grep -Fx 'pinned bytes    64 KiB' text
-	grep -E '^hint +close the pinned one \(64 KiB\): its owner has freed it, or died$' text
+	grep -E '^hint +close the pinned one \(64 KiB\): its owner has freed or left it, or died$' text
 	"$C" show "${PID[C]}" --json | jq -e --arg id "$first" '.pinned_bytes == 65536 and (.imports | length == 2 and
 		(.[0] | .id == $id and .pinned and .state == "limbo-held" and any(.opened_from[]; .function == "main")) and
 		(.[1] | (.pinned | not) and .state == "held"))'

@@ -18,6 +18,7 @@
  *   leave             frees what was imported last
  *   name TEXT         sets the process's name (/proc/self/comm); \xNN stands for a byte
  *   lock FILE         locks FILE as an exporter locks its own
+ *   reset             resets the primary context: all that it allocated goes
  *   abort             kills itself with SIGKILL
  *   exec FILE         becomes the program FILE
  * It exits when stdin ends.
@@ -206,6 +207,8 @@ int main(void)
 			say(fcntl(open(line + 5, O_RDWR), F_SETLK, &lock) ? CUDA_ERROR_UNKNOWN :
 									    CUDA_SUCCESS,
 			    NULL);
+		} else if (!strncmp(line, "reset", 5)) {
+			say(cuDevicePrimaryCtxReset(0), NULL);
 		} else if (!strncmp(line, "abort", 5)) {
 			raise(SIGKILL);
 		} else if (!strncmp(line, "exec ", 5)) {

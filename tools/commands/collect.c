@@ -221,7 +221,7 @@ static void say_pinned(const struct cu_scan *scan, const struct cu_process *of)
 		if (p->who.pid != of->who.pid || p->who.start_time != of->who.start_time || !p->pins)
 			continue;
 		cu_bytes_long(size, p->pin_bytes);
-		printf("  it has open %" PRIu64 " freed block%s of others, %s: `culimbo show %u` names %s\n", p->pins,
+		printf("  it keeps %" PRIu64 " block%s of others from the driver, %s: `culimbo show %u` names %s\n", p->pins,
 		       p->pins == 1 ? "" : "s", size, p->who.pid, p->pins == 1 ? "it" : "them");
 	}
 }

@@ -99,7 +99,7 @@ static const struct {
 	[LIMBO_GRACE] = { "limbo", "grace", NULL },
 	[LIMBO_FREE] = { "limbo", "free", NULL },
 	[ORPHANED] = { "orphaned", NULL, "that the process left when it died or its context ended, and others have open" },
-	[PINNED] = { "pinned", NULL, "of others that the process has open, although they were freed or their exporter died" },
+	[PINNED] = { "pinned", NULL, "of others that the process keeps from the driver: freed or unmapped, or their context or exporter has ended" },
 };
 
 /* The numbers of one process on one device. */
@@ -210,7 +210,7 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 	const struct cl_view_block *is = &block->is;
 	struct series *series;
 
-	if (is->kind == CL_EVENT || (dead && !held))
+	if (is->kind == CL_EVENT || ((dead || is->class == CL_VIEW_ORPHANED) && !held))
 		return;
 	series = series_of(m, m->labels[block->process], block);
 	if (dead || is->class == CL_VIEW_ORPHANED)
@@ -227,7 +227,7 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 		add(series, HELD, is->size);
 	if (!dead && is->freed && scan->now > is->freed && series && scan->now - is->freed > series->oldest)
 		series->oldest = scan->now - is->freed;
-	if (!dead && is->class != CL_VIEW_HELD_LIMBO && is->class != CL_VIEW_ORPHANED)
+	if (!cu_block_is_left(is, p))
 		return;
 	for (uint32_t i = 0; i < block->held; i++) {
 		const struct cu_holder *holder = &p->holder[scan->held_by[block->held_at + i]];

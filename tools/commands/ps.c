@@ -34,7 +34,7 @@ static const struct cu_column columns[] = {
 	[LIMBO] = { "LIMBO", CU_NUMBER, CU_DROP(12), "blocks that it has freed and the driver does not have back; of a dead process only what others still hold" },
 	[LIMBOBYTES] = { "LIMBOBYTES", CU_BYTES, 0, "the size of these" },
 	[IMPORTED] = { "IMPORTED", CU_NUMBER, CU_DROP(7), "blocks of others that it holds" },
-	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it keeps from going back to the driver, since it has it open: freed blocks, and blocks of dead processes" },
+	[PINS] = { "PINS", CU_BYTES, 0, "memory of others that it keeps from going back to the driver, since it has it open: blocks that were freed or unmapped, or whose context or process has ended" },
 	[AGE] = { "AGE", CU_SECONDS, CU_DROP(6), "for how long it has shared" },
 	[PROCFILE] = { "FILE", CU_TEXT, CU_DROP(1), "its file in the directory; -: it has none, but holds blocks of others" },
 	[NOTE] = { "NOTE", CU_TEXT, CU_IF_ANY | CU_BELOW, "a fault of the file, where the process is, or that no process opens what it exports" },
@@ -368,7 +368,8 @@ const struct cu_command cu_ps = {
 		"With --gpus: lists each GPU.  GPU: its number, as nvidia-smi counts; NAME; USED, FREE: its\n"
 		"memory, by libnvidia-ml.so.1; EXPORTED, HELD: blocks of processes, and those that others\n"
 		"hold; LIMBO: the size of living processes' limbos, in whole pages of the driver; PINNED:\n"
-		"freed blocks, and blocks of dead processes, that others hold; UUID.",
+		"blocks that others hold, and that were freed or unmapped, or whose context or process\n"
+		"has ended; UUID.",
 	.options = options,
 	.columns = columns,
 	.examples = examples,

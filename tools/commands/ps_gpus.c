@@ -19,7 +19,7 @@ static const struct cu_column columns[] = {
 	[EXPORTED] = { "EXPORTED", CU_BYTES, CU_KEY_BYTES, "blocks that processes export and have not freed" },
 	[HELD] = { "HELD", CU_BYTES, CU_KEY_BYTES, "blocks that processes other than the exporter hold" },
 	[LIMBO] = { "LIMBO", CU_BYTES, CU_KEY_BYTES, "the size of the limbos, in whole pages of the driver" },
-	[PINNED] = { "PINNED", CU_BYTES, CU_KEY_BYTES, "freed blocks, and those of dead processes, that others hold" },
+	[PINNED] = { "PINNED", CU_BYTES, CU_KEY_BYTES, "blocks that others hold, and that were freed or unmapped, or whose context or process has ended" },
 	[UUID] = { "UUID", CU_TEXT, CU_DROP(1), "as nvidia-smi -L prints it" },
 	{ .name = NULL },
 };
@@ -74,16 +74,17 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 
 static void add(struct line *line, const struct cu_scan *scan, const struct cu_block *block)
 {
-	bool dead = scan->process[block->process].state == CL_DEAD;
+	const struct cu_process *exporter = &scan->process[block->process];
+	bool dead = exporter->state == CL_DEAD;
 	bool live = block->is.class == CL_VIEW_LIVE || block->is.class == CL_VIEW_HELD;
 
 	/* of a dead process's memory the driver has back what nobody holds */
 	if (live && !dead)
 		line->exported += block->is.size;
-	if (!block->held || block->is.class == CL_VIEW_ORPHANED)
+	if (!block->held && !block->is.pinned)
 		return;
 	line->held += block->is.size;
-	if (dead || block->is.class == CL_VIEW_HELD_LIMBO)
+	if (cu_block_is_left(&block->is, exporter))
 		line->pinned += block->is.size;
 }
 

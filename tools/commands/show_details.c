@@ -257,7 +257,7 @@ static void say_its_holders(const struct cu_show *show)
 struct opened {
 	struct cl_view_import import;
 	const struct cu_block *block; /* at its exporter; NULL: not known there any more */
-	bool pinned;		      /* the exporter has freed it, its context has ended, or the exporter has died */
+	bool pinned;		      /* cu_block_is_left() */
 	bool died;		      /* the exporter has */
 };
 
@@ -302,7 +302,7 @@ static size_t read_opened(const struct cu_show *show, struct opened **list)
 		one->block = block_of(show->scan, &one->import);
 		exporter = one->block ? &show->scan->process[one->block->process] : NULL;
 		one->died = exporter && exporter->state == CL_DEAD;
-		one->pinned = exporter && (one->block->is.freed || one->died || one->block->is.class == CL_VIEW_ORPHANED);
+		one->pinned = exporter && cu_block_is_left(&one->block->is, exporter);
 	}
 	if (n)
 		qsort(*list, n, sizeof(**list), by_need);
@@ -397,8 +397,8 @@ static void say_pins(const struct cu_show *show)
 
 	cu_bytes_long(size, p->pin_bytes);
 	if (p->pins && p->state != CL_DEAD && !show->to->json) {
-		snprintf(hint, sizeof(hint), p->pins == 1 ? "close the pinned one (%s): its owner has freed it, or died" :
-			 "close the pinned %2$" PRIu64 " (%1$s): their owners have freed them, or died", size, p->pins);
+		snprintf(hint, sizeof(hint), p->pins == 1 ? "close the pinned one (%s): its owner has freed or left it, or died" :
+			 "close the pinned %2$" PRIu64 " (%1$s): their owners have freed or left them, or died", size, p->pins);
 		cu_emit_text(show->to, "hint", hint);
 	}
 }

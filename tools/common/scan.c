@@ -218,6 +218,14 @@ static void read_slot(const struct cl_view *view, unsigned int slot, struct cu_h
 	cu_clean(to->name, sizeof(to->name), is.name, sizeof(is.name));
 }
 
+bool cu_block_is_left(const struct cl_view_block *block, const struct cu_process *exporter)
+{
+	if (block->given_back || block->freed_observed)
+		return false;
+	return exporter->state == CL_DEAD || exporter->called_exec || block->class == CL_VIEW_HELD_LIMBO ||
+	       block->class == CL_VIEW_ORPHANED;
+}
+
 static void look_at_block(struct look *look, uint32_t record)
 {
 	struct cu_process *process = look->process;
@@ -271,7 +279,7 @@ static void look_at_block(struct look *look, uint32_t record)
 			read_slot(&look->view, slots[i], holder);
 		holder->holds++;
 		holder->bytes += block.size;
-		if (block.class == CL_VIEW_HELD_LIMBO || process->state == CL_DEAD) {
+		if (cu_block_is_left(&block, process)) {
 			holder->pins++;
 			holder->pin_bytes += block.size;
 		}

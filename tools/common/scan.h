@@ -30,7 +30,7 @@ struct cu_holder {
 	bool alive;	/* false: dead or ending, and not yet reaped */
 	uint64_t since; /* CLOCK_MONOTONIC ns */
 	uint64_t holds, bytes;
-	uint64_t pins, pin_bytes; /* of these, blocks that their exporter has freed, or that it left when it died */
+	uint64_t pins, pin_bytes; /* of these, blocks of which cu_block_is_left() is true */
 };
 
 /* A process that shares, found by its own file or (file_id 0) by what it holds of others. */
@@ -53,7 +53,7 @@ struct cu_process {
 	uint64_t held, held_bytes; /* by others, freed or not */
 	uint64_t limbo, limbo_bytes;
 	uint64_t imported, imported_bytes;
-	uint64_t pins, pin_bytes; /* others' blocks that it holds although they were freed or left by the dead */
+	uint64_t pins, pin_bytes; /* of others, as those of struct cu_holder */
 	struct cu_counters counters; /* all 0 without a file */
 	struct cu_holder *holder;
 	unsigned int holders;
@@ -104,6 +104,13 @@ void cu_scan_free(struct cu_scan *scan);
 /* Does all three; *status is the exit status if it returns false. */
 bool cu_scan_all(const struct cu_command *command, struct cu_scan *scan, const char *dir, int flags,
 		 int *status);
+
+/*
+ * Returns true if the holders of @block are all that keeps its memory from the driver: its exporter has freed or unmapped
+ * it, its context has ended, or its exporter has died or called exec.  False if the driver has it back though they have it
+ * open.  Whether it has holders is for the caller to ask.
+ */
+bool cu_block_is_left(const struct cl_view_block *block, const struct cu_process *exporter);
 
 /* Return words for people. */
 const char *cu_state_word(const struct cu_process *process);
