@@ -134,3 +134,14 @@ keeps() {
 	run "$C" show "${PID[C]}"
 	has "close the pinned 2 (12 KiB): their owners have freed or left them, or died"
 }
+
+@test "ps --gpus: where only events are shared, it says that, and not that nobody shares" {
+	run --separate-stderr "$C" ps --gpus
+	[[ $stderr == "No process shares GPU memory under culimbo (there is no "* ]]
+	start P
+	tell P event
+	run --separate-stderr "$C" ps --gpus
+	exits 0
+	[[ $stderr == "No memory of a GPU is shared: the processes of \`culimbo ps\` share events, or nothing now."* ]]
+	[[ $stderr != *"there is no"* ]]
+}

@@ -123,8 +123,12 @@ int cu_ps_gpus(const struct cu_command *command, const struct cu_format *format,
 	}
 	if (unknown->exported || unknown->held)
 		cu_table_line(table, fill, unknown);
-	if (!scan.gpus.n && !unknown->exported && !unknown->held && !format->json && !format->raw)
-		cu_note_nobody();
+	if (!scan.gpus.n && !unknown->exported && !unknown->held && !format->json && !format->raw) {
+		if (scan.processes)
+			cu_note("No memory of a GPU is shared: the processes of `culimbo ps` share events, or nothing now.");
+		else
+			cu_note_nobody();
+	}
 	status = cu_table_end(table);
 	if (why && !format->json && !format->raw) {
 		fflush(stdout);
