@@ -109,8 +109,12 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		break;
 	case CL_REPORT_GRACE:
 	case CL_REPORT_LIMBO:
-		if (dead)
-			snprintf(to, n, "nothing to do: its process has %s, and the driver has the memory back", ended);
+		if (report->at_exit)
+			snprintf(to, n, "nothing to do: its process ends, and the driver has %s back then",
+				 g->kind == CL_EVENT ? "the event" : "the memory");
+		else if (dead)
+			snprintf(to, n, "nothing to do: its process has %s, and the driver has %s back", ended,
+				 g->kind == CL_EVENT ? "the event" : "the memory");
 		else if (g->class == CL_REPORT_LIMBO)
 			snprintf(to, n, "nothing to do");
 		else

@@ -111,6 +111,7 @@ static void make_descriptor_title(const struct cl_report_group *g, unsigned int 
 
 void cl_report_make_title(struct cl_report *report, const struct cl_report_group *g, char to[512])
 {
+	bool ended = report->process.state == CL_DEAD || report->process.called_exec;
 	bool is_event = g->kind == CL_EVENT, fault = cl_report_is_fault(report, g), many = g->n != 1;
 	const char *freed = cl_ended_word((enum cl_kind)g->kind, g->made == CL_MADE_VIRTUAL), *them = many ? "them" : "it";
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
@@ -220,10 +221,15 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 			 other, them);
 		break;
 	case CL_REPORT_GRACE:
-		snprintf(to, 512, "WAITS: %s %s by process %u, waiting out the grace of the last export", sum, freed, pid);
-		break;
 	case CL_REPORT_LIMBO:
-		snprintf(to, 512, "WAITS: %s %s by process %u, on the way back to the driver", sum, freed, pid);
+		/* nobody holds it: the end of its process, not of its wait, gives it back */
+		if (report->at_exit || ended)
+			snprintf(to, 512, "WAITED: %s %s by process %u, whose %s %s back to the driver", sum, freed, pid,
+				 report->at_exit ? "end gives" : report->process.called_exec ? "exec gave" : "end gave", them);
+		else if (g->class == CL_REPORT_GRACE)
+			snprintf(to, 512, "WAITS: %s %s by process %u, waiting out the grace of the last export", sum, freed, pid);
+		else
+			snprintf(to, 512, "WAITS: %s %s by process %u, on the way back to the driver", sum, freed, pid);
 		break;
 	case CL_REPORT_REFUSED:
 		make_refused_title(g, other, pid, to);

@@ -422,7 +422,7 @@ void memory_findings(void)
 		  NULL },
 		{ "held", "memory", play_held, " maps 1 block (64 MiB) of it",
 		  BIG_BLOCK HELD " and (.stack | length) > 0 and .finding and .items[0].exports == 1 and (.holders[0].open_stack | length) > 0 and .holders[0].opened_ns >= 0 and (.holders[0].command | contains(\"actor\"))", NULL },
-		{ "grace", "memory", play_grace, "waiting out the grace",
+		{ "grace", "memory", play_grace, ", whose end gives it back to the driver",
 		  BIG_BLOCK " and (.finding | not) and .holders == []",
 		  /* A collector thread would release it before the process ends. */
 		  "CULIMBO_COLLECTOR=inline" },

@@ -74,7 +74,7 @@ opened() {
 	[ "$(grep -c '^    culimbo would have ' text)" -eq 1 ]
 	# its exporter's report, when it has one, has the number, and its JSON the group
 	CULIMBO_REPORT=always CULIMBO_GRACE=0 "$C" run --simulate -- "$P/never_closes" 2> text
-	grep -v '^  WAITS: ' text > rest # (its collector has not come to them)
+	grep -v '^  WAITED: ' text > rest # (its collector has not come to them)
 	says rest "LEAK: PID never closed 2 blocks (2 MiB) of PID"
 	grep -Fq "  not closed, which the other process's report has: 2" text
 	[ "$(grep -c '^culimbo: SUMMARY.* findings=0$' text)" -eq 1 ]

@@ -146,10 +146,10 @@ load common.bash
 	waits_dead "$pid"
 	# what only waits out its grace is not told unless all is wanted
 	"$C" report --pid "$pid" > text
-	lacks text "WAITS"
+	lacks text "WAITED"
 	lacks text "nothing to do"
 	"$C" report --pid "$pid" --all > text
-	has text "  WAITS: 1 block "
+	has text "  WAITED: 1 block "
 	has text " in export_block "
 	has text "in handle_request /srv/app.py"
 	"$C" report --pid "$pid" --all --no-symbols > text
@@ -157,7 +157,7 @@ load common.bash
 	lacks text handle_request
 	mv "$map" real && ln -s "$PWD/real" "$map"
 	"$C" report --pid "$pid" --all > text
-	has text "WAITS"
+	has text "WAITED"
 	lacks text handle_request
 	rm -f "$map"
 }

@@ -292,7 +292,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	"$C" report --pid "${PID[P]}" --json | jq -e -s 'any(.[]; .class == "limbo" and .count == 2 and
 		.bytes == 4096 and .finding == false)'
 	run "$C" report --all --pid "${PID[P]}"
-	has "WAITS: 2 blocks (4 KiB) freed by process ${PID[P]}, on the way back to the driver"
+	has "WAITED: 2 blocks (4 KiB) freed by process ${PID[P]}, whose end gave them back to the driver"
 	has "HINT: nothing to do: its process has ended, and the driver has the memory back"
 	run "$C" show "$(column ID blocks | head -n 1)"
 	has "limbo-free"
