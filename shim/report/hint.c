@@ -49,6 +49,8 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	char pid[64] = "its importer";
 	bool has_left = report->process.called_exec, its_holder_has = false;
 	bool dead = !report->at_exit && (has_left || report->process.state == CL_DEAD);
+	/* until a block is freed, no process has a collector */
+	bool by_a_call = !report->at_exit && !report->process.collects && g->class != CL_REPORT_HELD;
 	const char *ended = has_left ? "called exec" : "ended";
 	unsigned int alive = 0;
 	size_t n = 512;
@@ -68,13 +70,16 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 			snprintf(to, n, "%s called exec without closing: call %s before it calls exec; %s", pid, close,
 				 dead ? "nothing is left to free" :
 				 report->at_exit ? "its holds are taken back when somebody looks next" :
-						   "its holds are taken back when the exporter looks next");
+				 by_a_call ? "its holds are taken back in the exporter's next CUDA call (it has no collector)" :
+					     "its holds are taken back when the exporter looks next");
 		} else if (!alive && g->holders) {
 			snprintf(to, n,
 				 dead && has_left ? "%s ended without closing: find why it ended; nothing is left to free" :
 				 dead ? "both are dead: nothing is left to free; find why %s ended without closing" :
 				 report->at_exit ? "%s ended without closing: find why it ended; its holds are taken back "
 						   "when somebody looks next" :
+				 by_a_call ? "%s ended without closing: find why it ended; its holds are taken back "
+					     "in the exporter's next CUDA call (it has no collector)" :
 						   "%s ended without closing: find why it ended; its holds are taken back "
 						   "when the exporter looks next", pid);
 		} else if (g->class == CL_REPORT_HELD_LIMBO) {
@@ -115,8 +120,13 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		else if (dead)
 			snprintf(to, n, "nothing to do: its process has %s, and the driver has %s back", ended,
 				 g->kind == CL_EVENT ? "the event" : "the memory");
+		else if (by_a_call && g->class == CL_REPORT_LIMBO)
+			snprintf(to, n, "nothing to do: the process has no collector (CULIMBO_COLLECTOR=inline, or no thread)");
 		else if (g->class == CL_REPORT_LIMBO)
 			snprintf(to, n, "nothing to do");
+		else if (by_a_call)
+			snprintf(to, n, "nothing to do: a handle of it may be on its way; the first CUDA call of its program "
+					"after CULIMBO_GRACE gives it back (it has no collector)");
 		else
 			snprintf(to, n, "nothing to do: a handle of it may be on its way; CULIMBO_GRACE sets how long it waits");
 		break;

@@ -228,8 +228,10 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 				 report->at_exit ? "end gives" : report->process.called_exec ? "exec gave" : "end gave", them);
 		else if (g->class == CL_REPORT_GRACE)
 			snprintf(to, 512, "WAITS: %s %s by process %u, waiting out the grace of the last export", sum, freed, pid);
-		else
+		else if (report->process.collects)
 			snprintf(to, 512, "WAITS: %s %s by process %u, on the way back to the driver", sum, freed, pid);
+		else
+			snprintf(to, 512, "WAITS: %s %s by process %u, whose next CUDA call gives %s back", sum, freed, pid, them);
 		break;
 	case CL_REPORT_REFUSED:
 		make_refused_title(g, other, pid, to);

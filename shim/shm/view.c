@@ -201,6 +201,7 @@ void cl_view_process(const struct cl_view *view, struct cl_view_process *process
 		.uid = h->uid,
 		.state = view->state,
 		.called_exec = view->called_exec,
+		.collects = atomic_load_explicit(&h->serving, memory_order_relaxed),
 		.created = h->created,
 		.live_blocks = atomic_load_explicit(&h->live_blocks, memory_order_relaxed),
 		.limbo_blocks = atomic_load_explicit(&h->limbo_blocks, memory_order_relaxed),

@@ -52,6 +52,7 @@ struct cl_view_process {
 	uint32_t file_id, uid;
 	enum cl_liveness state;
 	bool called_exec;
+	bool collects;		/* a thread gives its freed blocks back; else the next CUDA call of its program does */
 	uint64_t created;	/* CLOCK_REALTIME ns */
 	char command[129];	/* no control bytes */
 	uint64_t live_blocks, limbo_blocks, limbo_bytes; /* from the file's own counts */

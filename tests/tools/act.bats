@@ -259,3 +259,36 @@ nothing_waits() {
 	has "Nothing of process ${PID[C]} "
 	has "  it keeps 1 block of others from the driver, 4 KiB: \`culimbo show ${PID[C]}\` names it"
 }
+
+@test "report, show: of a process without a collector its next call gives back what waits" {
+	start P CULIMBO_GRACE=1h CULIMBO_COLLECTOR=inline
+	start C
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	tell P "free 1"
+	kill -STOP "${PID[P]}"
+	die C
+	run "$C" report --pid "${PID[P]}"
+	has "its holds are taken back in the exporter's next CUDA call (it has no collector)"
+	kill -CONT "${PID[P]}"
+	tell P "export 8192 1"
+	tell P "free 1"
+	run "$C" report --all --pid "${PID[P]}"
+	has "HINT: nothing to do: a handle of it may be on its way; the first CUDA call of its program after CULIMBO_GRACE gives it back (it has no collector)"
+	run "$C" show "$(column ID blocks --state=limbo-grace | tail -n 1)"
+	has "nothing to do; the first CUDA call of its program after CULIMBO_GRACE gives it back (it has no collector)"
+	# of one with a collector as before
+	start Q CULIMBO_GRACE=1h
+	tell Q "export 4096 1"
+	tell Q "free 1"
+	run "$C" report --all --pid "${PID[Q]}"
+	has "HINT: nothing to do: a handle of it may be on its way; CULIMBO_GRACE sets how long it waits"
+	# over its grace
+	start R CULIMBO_GRACE=300ms CULIMBO_COLLECTOR=inline
+	tell R "export 4096 1"
+	tell R "free 1"
+	within 10 eval '[ "$("$C" blocks --raw --noheadings -o STATE --pid "${PID[R]}")" = limbo-free ]'
+	run "$C" report --all --pid "${PID[R]}"
+	has "WAITS: 1 block (4 KiB) freed by process ${PID[R]}, whose next CUDA call gives it back"
+	has "HINT: nothing to do: the process has no collector (CULIMBO_COLLECTOR=inline, or no thread)"
+}

@@ -32,7 +32,7 @@ static const char *told(enum cl_report_class class, bool at_exit, bool dead)
 	static char text[1100], what_to_do[512];
 
 	report = (struct cl_report){ .dirfd = -1, .at_exit = at_exit, .process.who.pid = 7,
-				     .process.state = dead ? CL_DEAD : CL_ALIVE };
+				     .process.collects = true, .process.state = dead ? CL_DEAD : CL_ALIVE };
 	cl_report_make_title(&report, &group, text);
 	cl_report_make_hint(&report, &group, what_to_do);
 	strcat(strcat(text, "; "), what_to_do);

@@ -69,6 +69,8 @@ static const char *class_hint(const struct cu_block *block, const struct cu_proc
 			       "the processes that hold it should close it (cudaIpcCloseMemHandle), or end";
 	case CL_VIEW_GRACE:
 	case CL_VIEW_LIMBO:
+		if (!process->collects)
+			return "nothing to do; the first CUDA call of its program after CULIMBO_GRACE gives it back (it has no collector)";
 		return "nothing to do; `culimbo collect PID` ends the wait now";
 	default:
 		return NULL;

@@ -308,6 +308,7 @@ static void look_at_file(void *data)
 	process->who = is.who;
 	process->state = is.state;
 	process->called_exec = is.called_exec;
+	process->collects = is.collects;
 	process->created = is.created;
 	process->disk = is.shared_bytes;
 	clock_gettime(CLOCK_REALTIME, &wall);

@@ -42,6 +42,7 @@ struct cu_process {
 	char command[129];
 	enum cl_liveness state;
 	bool called_exec; /* its process runs another program now */
+	bool collects;	   /* a thread of it gives freed blocks back */
 	bool never_opened; /* none under culimbo opened any of its exports, older than its grace */
 	bool has_user;	  /* --user was given */
 	uint32_t user;
