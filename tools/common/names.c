@@ -40,7 +40,8 @@ static size_t coloured(const char *line, enum cl_emit_colour *colour)
 	}
 	/* no colour for what is no fault in a living process */
 	if (blanks != 2 || !strncmp(line, "  HELD:", 7) || !strncmp(line, "  MAPPED:", 9) ||
-	    !strncmp(line, "  OPEN:", 7) || !strncmp(line, "  WAITS:", 8))
+	    !strncmp(line, "  OPEN:", 7) || !strncmp(line, "  WAITS:", 8) ||
+	    !strncmp(line, "  WAITED:", 9))
 		return 0;
 	*colour = CL_EMIT_FAULT;
 	return strcspn(line, "\n");
