@@ -48,20 +48,6 @@ static void check_locked(const struct cl_context *context)
 	(void)context;
 }
 
-/* Returns true if @context has ended past our hooks: the driver refused it with @result, or another has got its handle. */
-static bool has_ended(const struct cl_context *context, CUresult result)
-{
-	unsigned long long now = 0;
-
-	if (result == CUDA_SUCCESS && context->id) {
-		result = cl_driver.cuCtxGetId(context->handle, &now);
-		if (result == CUDA_SUCCESS)
-			return now != context->id;
-	}
-	/* any other error, such as a context's that has failed, says nothing of that */
-	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
-}
-
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 {
 	CUresult result;
@@ -74,7 +60,7 @@ void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 	cl_unlock(&cl_exports_lock);
 	cl_rank_none();
 	result = cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED);
-	visit->has_ended = has_ended(context, result);
+	visit->has_ended = cl_context_has_ended(context->handle, context->id, result);
 	visit->is_there = result == CUDA_SUCCESS && !visit->has_ended;
 }
 
@@ -86,6 +72,8 @@ void cl_visit_end_locked(struct cl_visit *visit)
 	cl_lock(&cl_exports_lock);
 	innermost = visit->outer;
 	visits--;
+	if (__builtin_expect(visit->has_ended, 0))
+		cl_context_lost_locked(context);
 	if (!--context->visitors && context->forgotten)
 		free(context);
 	cl_gate_changed_locked();
