@@ -15,7 +15,6 @@ struct cl_context *cl_context_at[CL_CONTEXTS] = { [CL_CONTEXT_UNKNOWN] = &cl_con
 static _Atomic uint64_t made; /* how many objects were made; changes under both locks */
 static uint64_t ends_begun;   /* how many ends of contexts have begun */
 void (*cl_context_on_lost)(const struct cl_context_end *end);
-_Atomic uint32_t cl_contexts_lost;
 
 /* How many calls of this thread may be ending a context.  A thread must not wait for its own call. */
 static __thread unsigned int ends __attribute__((tls_model("initial-exec")));
@@ -224,27 +223,6 @@ struct cl_context *cl_context_make_locked(const struct cl_context_name *name, st
 }
 
 /* ------------------------------------------------------ the ends past our hooks */
-bool cl_context_has_ended(CUcontext handle, uint64_t id, CUresult result)
-{
-	unsigned long long now = 0;
-
-	if (result == CUDA_SUCCESS && id) {
-		result = cl_driver.cuCtxGetId(handle, &now);
-		if (result == CUDA_SUCCESS)
-			return now != id;
-	}
-	/* any other error, such as a context's that has failed, says nothing of that */
-	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
-}
-
-void cl_context_lost_locked(struct cl_context *context)
-{
-	if (context->lost || context->state == CL_CONTEXT_DEAD || context == &cl_context_unknown)
-		return;
-	context->lost = true;
-	atomic_fetch_add_explicit(&cl_contexts_lost, 1, memory_order_relaxed);
-}
-
 /* No longer notes that @context is lost. */
 static void lost_no_more_locked(struct cl_context *context)
 {

@@ -175,12 +175,11 @@ void cl_context_free_locked(struct cl_context *context);
 extern void (*cl_context_on_lost)(const struct cl_context_end *end);
 /*
  * Ends past our hooks that a visit finds.  has_ended() returns true if the driver says that the context with @handle
- * and @id has ended: it refused it with @result, or another context has got its handle.  lost_locked() notes that
- * @context has so ended.  Once the thread has no lock and no visit, report_lost() tells cl_context_on_lost of all that
+ * and @id has ended: it refused it with @result, or another context has got its handle.  The end of a visit notes that
+ * in its context.  Once the thread has no lock and no visit, report_lost() tells cl_context_on_lost of all that
  * were noted; any_lost() returns true if there are some.
  */
 bool cl_context_has_ended(CUcontext handle, uint64_t id, CUresult result);
-void cl_context_lost_locked(struct cl_context *context);
 extern _Atomic uint32_t cl_contexts_lost; /* how many were noted and not reported */
 static inline bool cl_context_any_lost(void)
 {
