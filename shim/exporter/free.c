@@ -158,15 +158,22 @@ static void free_failed(struct cl_exporter *ex, struct cl_block *block)
  * mean that block, but another one at its address.  Then we have forgotten it, and the caller takes @key again.  Without
  * this, the other one would be refused as freed twice, or be forgotten in the limbo instead of freed.
  */
-static bool is_of_lost(struct cl_exporter *ex, enum free_as as, const struct taken *taken, enum cl_kind kind, uint64_t key)
+static __attribute__((noinline, cold)) bool forgets_lost(struct cl_exporter *ex, enum free_as as, const struct taken *taken,
+							 enum cl_kind kind, uint64_t key)
 {
-	if (as == FREE_AGAIN)
-		return cl_release_is_of_lost(ex, kind, key, CUDA_SUCCESS);
-	if (as != FREE_DEFERRED || !taken->id || !cl_context_has_ended(taken->ctx, taken->id, CUDA_SUCCESS) ||
-	    !cl_release_is_of_lost(ex, kind, key, CUDA_SUCCESS))
+	if (!cl_release_is_of_lost(ex, kind, key, CUDA_SUCCESS))
 		return false;
-	free_failed(ex, taken->block);
+	if (as == FREE_DEFERRED)
+		free_failed(ex, taken->block);
 	return true;
+}
+static inline __attribute__((always_inline)) bool is_of_lost(struct cl_exporter *ex, enum free_as as,
+							     const struct taken *taken, enum cl_kind kind, uint64_t key)
+{
+	if (__builtin_expect(as == FREE_AGAIN, 0) ||
+	    (as == FREE_DEFERRED && taken->id && cl_context_has_ended(taken->ctx, taken->id, CUDA_SUCCESS)))
+		return forgets_lost(ex, as, taken, kind, key);
+	return false;
 }
 
 /* Puts @block into the limbo, after the wait of a free.  A stream-ordered one has a @fence instead. */
