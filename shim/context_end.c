@@ -74,8 +74,7 @@ static void forget_pool_opens(struct cl_context *context)
 	       "when this process closes it, or ends", err);
 }
 
-/* @lost: @context has ended past our hooks. */
-static void forget_blocks_locked(struct cl_exporter *ex, struct cl_context *context, bool lost)
+static void forget_blocks_locked(struct cl_exporter *ex, struct cl_context *context)
 {
 	struct cl_fence *fence;
 	struct cl_block *block;
@@ -89,12 +88,10 @@ static void forget_blocks_locked(struct cl_exporter *ex, struct cl_context *cont
 	}
 	while ((block = CL_LIST_FIRST(&context->blocks, struct cl_block, of)) != NULL) {
 		cl_block_leave_context(block);
-		if (cl_block_is_taken(block)) { /* the thread that is freeing it forgets it: cl_limbo_context_died_locked() */
+		if (cl_block_is_taken(block)) /* the thread that is freeing it forgets it: cl_limbo_context_died_locked() */
 			block->context_died = true;
-			block->context_lost = lost;
-		} else {
+		else
 			cl_limbo_forget_block_locked(ex, block);
-		}
 	}
 }
 
@@ -131,7 +128,7 @@ void cl_context_end_done(const struct cl_context_end *end, bool gone)
 		forget_unknown_events_locked(&cl_exporter);
 	while ((context = CL_LIST_FIRST(&dead, struct cl_context, node)) != NULL) {
 		cl_list_remove(&dead, &context->node);
-		forget_blocks_locked(&cl_exporter, context, !end->closed);
+		forget_blocks_locked(&cl_exporter, context);
 		cl_context_free_locked(context);
 	}
 	cl_gate_changed_locked();

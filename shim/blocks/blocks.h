@@ -59,7 +59,6 @@ struct cl_block {
 	bool unfenced : 1;	       /* nobody can say when its stream reaches its free, so it is never given back */
 	bool kept : 1;		       /* counted in `kept_mapped` */
 	bool context_died : 1;	       /* its context ended while a thread was in the driver with it */
-	bool context_lost : 1;	       /* and did so past our hooks */
 	bool waits : 1;		       /* of a pool: the pool counts it as in the limbo */
 	/* not a bit of the byte above: the thread that has the block reads it without the lock */
 	bool forced_out;	       /* an event that the driver got back before its importers were done */

@@ -222,47 +222,6 @@ struct cl_context *cl_context_make_locked(const struct cl_context_name *name, st
 	return cl_context_find_locked(name);
 }
 
-/* ------------------------------------------------------ the ends past our hooks */
-/* No longer notes that @context is lost. */
-static void lost_no_more_locked(struct cl_context *context)
-{
-	if (!context->lost)
-		return;
-	context->lost = false;
-	atomic_fetch_sub_explicit(&cl_contexts_lost, 1, memory_order_relaxed);
-}
-
-/* Sets *@end to the end of a context that was noted as lost, and notes it no longer.  Returns false if there is none. */
-static bool take_lost(struct cl_context_end *end)
-{
-	struct cl_context *context;
-
-	cl_lock(&cl_exports_lock);
-	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
-		if (context->lost)
-			break;
-	if (context) {
-		*end = (struct cl_context_end){ .handle = context->handle, .device = context->device, .last = context->number };
-		lost_no_more_locked(context);
-	}
-	cl_unlock(&cl_exports_lock);
-	return context != NULL;
-}
-
-void cl_context_report_lost(void)
-{
-	static __thread bool reports __attribute__((tls_model("initial-exec")));
-	struct cl_context_end end;
-
-	/* a report may collect, and so find the next one: this thread's first call reports them all */
-	if (reports || !cl_context_on_lost)
-		return;
-	reports = true;
-	while (take_lost(&end))
-		cl_context_on_lost(&end);
-	reports = false;
-}
-
 /* --------------------------------------------------------------------- the ends */
 static bool is_of(const struct cl_context *context, const struct cl_context_end *end)
 {
@@ -324,7 +283,6 @@ void cl_context_open(const struct cl_context_end *end, bool gone, struct cl_list
 			context->state = CL_CONTEXT_LIVE;
 		if (gone) {
 			context->state = CL_CONTEXT_DEAD;
-			lost_no_more_locked(context);
 			cl_list_remove(&cl_contexts, &context->node);
 			cl_list_add(dead, &context->node);
 		}
@@ -351,7 +309,6 @@ void cl_contexts_forget(void)
 	for (unsigned int i = CL_CONTEXT_UNKNOWN + 1; i < CL_CONTEXTS; i++)
 		cl_context_at[i] = NULL;
 	ends = 0;
-	cl_contexts_lost = 0;
 	cl_green_forget();
 }
 

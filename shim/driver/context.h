@@ -18,7 +18,6 @@
 #ifndef CL_CONTEXT_H
 #define CL_CONTEXT_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,7 +44,6 @@ struct cl_context {
 	unsigned int ending;	     /* how many threads are in a call that may end the context */
 	unsigned int visitors;	     /* visits (visit.h) to the context; under cl_exports_lock */
 	bool forgotten;		     /* the last visit frees this object; under cl_exports_lock */
-	bool lost;		     /* a visit has found that it has ended past our hooks; under cl_exports_lock */
 	CUstream free_stream;	     /* our own stream for frees, NULL if none yet; under cl_exports_lock */
 	struct cl_list blocks;	     /* under cl_exports_lock */
 	struct cl_list fences;	     /* under cl_exports_lock */
@@ -173,19 +171,6 @@ void cl_context_free_locked(struct cl_context *context);
  * process begins to share.
  */
 extern void (*cl_context_on_lost)(const struct cl_context_end *end);
-/*
- * Ends past our hooks that a visit finds.  has_ended() returns true if the driver says that the context with @handle
- * and @id has ended: it refused it with @result, or another context has got its handle.  The end of a visit notes that
- * in its context.  Once the thread has no lock and no visit, report_lost() tells cl_context_on_lost of all that
- * were noted; any_lost() returns true if there are some.
- */
-bool cl_context_has_ended(CUcontext handle, uint64_t id, CUresult result);
-extern _Atomic uint32_t cl_contexts_lost; /* how many were noted and not reported */
-static inline bool cl_context_any_lost(void)
-{
-	return __builtin_expect(atomic_load_explicit(&cl_contexts_lost, memory_order_relaxed) != 0, 0);
-}
-void cl_context_report_lost(void);
 
 /*
  * Returns the error that the driver would give now to a call with an unknown pointer:

@@ -9,7 +9,6 @@
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
 
-_Atomic uint32_t cl_contexts_lost;
 static unsigned int visits; /* under way, of all threads; under cl_exports_lock */
 static __thread struct cl_visit *innermost __attribute__((tls_model("initial-exec")));
 
@@ -49,25 +48,18 @@ static void check_locked(const struct cl_context *context)
 	(void)context;
 }
 
-bool cl_context_has_ended(CUcontext handle, uint64_t id, CUresult result)
+/* Returns true if @context has ended past our hooks: the driver refused it with @result, or another has got its handle. */
+static bool has_ended(const struct cl_context *context, CUresult result)
 {
 	unsigned long long now = 0;
 
-	if (result == CUDA_SUCCESS && id) {
-		result = cl_driver.cuCtxGetId(handle, &now);
+	if (result == CUDA_SUCCESS && context->id) {
+		result = cl_driver.cuCtxGetId(context->handle, &now);
 		if (result == CUDA_SUCCESS)
-			return now != id;
+			return now != context->id;
 	}
 	/* any other error, such as a context's that has failed, says nothing of that */
 	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
-}
-
-static void note_lost_locked(struct cl_context *context)
-{
-	if (context->lost || context->state == CL_CONTEXT_DEAD)
-		return;
-	context->lost = true;
-	atomic_fetch_add_explicit(&cl_contexts_lost, 1, memory_order_relaxed);
 }
 
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
@@ -82,7 +74,7 @@ void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context)
 	cl_unlock(&cl_exports_lock);
 	cl_rank_none();
 	result = cl_stay_begin(&visit->stay, context->handle, CL_STAY_RELAXED);
-	visit->has_ended = cl_context_has_ended(context->handle, context->id, result);
+	visit->has_ended = has_ended(context, result);
 	visit->is_there = result == CUDA_SUCCESS && !visit->has_ended;
 }
 
@@ -94,8 +86,6 @@ void cl_visit_end_locked(struct cl_visit *visit)
 	cl_lock(&cl_exports_lock);
 	innermost = visit->outer;
 	visits--;
-	if (__builtin_expect(visit->has_ended, 0))
-		note_lost_locked(context);
 	if (!--context->visitors && context->forgotten)
 		free(context);
 	cl_gate_changed_locked();

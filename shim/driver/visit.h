@@ -43,7 +43,7 @@ struct cl_visit {
  * and aborts.  In between @context does not end and is the thread's current context; for
  * cl_context_unknown the current context stays as it was.  The thread's capture mode is relaxed
  * meanwhile, so that our frees do not invalidate a capture of the program.  No other lock of ours may
- * be held.  end() notes a context that has ended past our hooks: cl_context_report_lost() reports it.
+ * be held.
  */
 void cl_visit_begin_locked(struct cl_visit *visit, struct cl_context *context);
 void cl_visit_end_locked(struct cl_visit *visit);

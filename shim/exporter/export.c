@@ -17,7 +17,6 @@
 #include "shim/limbo/press.h"
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/pool_imports.h"
-#include "shim/limbo/release.h"
 #include "shim/self/self.h"
 
 static void stamp(struct cl_exporter *ex, void *handle, uint32_t record, uint32_t generation)
@@ -243,8 +242,6 @@ static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, C
 		cl_block_discard_locked(&ex->blocks, prepared);
 	cl_unlock(&cl_exports_lock);
 	cl_collector_watch_holders(ex, orphaned);
-	if (misused.key && cl_release_is_of_lost(ex, CL_MEMORY, misused.key, CUDA_SUCCESS))
-		return CL_EXPORT_ASK_AGAIN;
 	if (misused.key)
 		cl_export_tell_after_free(&misused);
 	return result;
@@ -276,8 +273,6 @@ static CUresult export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle,
 	returned = cl_limbo_returned_locked(ex);
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
-		if (cl_release_is_of_lost(ex, CL_MEMORY, dptr, CUDA_SUCCESS))
-			return CL_EXPORT_ASK_AGAIN;
 		cl_export_tell_after_free(&misused);
 		return cl_context_refusal();
 	}
@@ -317,22 +312,19 @@ CUresult cl_export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUd
 
 CUresult cl_export_event_begin(struct cl_exporter *ex, CUevent event, struct cl_block **prepared)
 {
-	uint64_t key = (uint64_t)(uintptr_t)event;
 	struct cl_about misused;
 	struct cl_block *block;
 	bool freed;
 
 	*prepared = NULL;
-	do {
-		cl_lock(&cl_exports_lock);
-		block = cl_limbo_find_settled_locked(ex, CL_EVENT, key);
-		freed = cl_block_in_limbo(block);
-		if (freed)
-			misused = cl_block_about_locked(&ex->blocks, block);
-		else if (!block)
-			*prepared = cl_block_prepare_locked(&ex->blocks, CL_EVENT);
-		cl_unlock(&cl_exports_lock);
-	} while (freed && cl_release_is_of_lost(ex, CL_EVENT, key, CUDA_SUCCESS));
+	cl_lock(&cl_exports_lock);
+	block = cl_limbo_find_settled_locked(ex, CL_EVENT, (uint64_t)(uintptr_t)event);
+	freed = cl_block_in_limbo(block);
+	if (freed)
+		misused = cl_block_about_locked(&ex->blocks, block);
+	else if (!block)
+		*prepared = cl_block_prepare_locked(&ex->blocks, CL_EVENT);
+	cl_unlock(&cl_exports_lock);
 	if (!freed)
 		return block || *prepared ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	/* without culimbo the driver crashes on it (measured) */

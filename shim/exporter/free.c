@@ -29,7 +29,6 @@ enum free_as {
 struct taken {
 	struct cl_block *block; /* this thread has it (CL_BLOCK_FREEING) */
 	CUcontext ctx;		/* its context, or NULL */
-	uint64_t id;		/* of that, 0: none is known */
 	struct cl_wait_in wait_in;
 	uint64_t before;	/* of FREE_NOW: for cl_record_release_end() */
 	struct cl_about again;	/* of FREE_AGAIN: the block */
@@ -51,15 +50,12 @@ static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uin
 		as = FREE_AGAIN;
 		taken->again = cl_block_about_locked(&ex->blocks, block);
 	} else if (block) {
-		const struct cl_context *context = cl_block_context(block);
-
 		as = cl_observes() ? FREE_OBSERVED :
 		     cl_limbo_can_skip_locked(ex, block, cl_now(), &taken->before) ? FREE_NOW : FREE_DEFERRED;
 		cl_block_set_state(ex, block, CL_BLOCK_FREEING);
 		taken->block = block;
-		taken->ctx = context ? context->handle : NULL;
-		taken->id = context ? context->id : 0;
-		taken->wait_in = cl_wait_in(context);
+		taken->ctx = cl_block_context(block) ? cl_block_context(block)->handle : NULL;
+		taken->wait_in = cl_wait_in(cl_block_context(block));
 	}
 	cl_unlock(&cl_exports_lock);
 	return as;
@@ -153,29 +149,6 @@ static void free_failed(struct cl_exporter *ex, struct cl_block *block)
 	unlock_after_free(ex, not_freed_locked(ex, block));
 }
 
-/*
- * After take_for_free(): returns true if the context of the block has ended past our hooks, so that the program does not
- * mean that block, but another one at its address.  Then we have forgotten it, and the caller takes @key again.  Without
- * this, the other one would be refused as freed twice, or be forgotten in the limbo instead of freed.
- */
-static __attribute__((noinline, cold)) bool forgets_lost(struct cl_exporter *ex, enum free_as as, const struct taken *taken,
-							 enum cl_kind kind, uint64_t key)
-{
-	if (!cl_release_is_of_lost(ex, kind, key, CUDA_SUCCESS))
-		return false;
-	if (as == FREE_DEFERRED)
-		free_failed(ex, taken->block);
-	return true;
-}
-static inline __attribute__((always_inline)) bool is_of_lost(struct cl_exporter *ex, enum free_as as,
-							     const struct taken *taken, enum cl_kind kind, uint64_t key)
-{
-	if (__builtin_expect(as == FREE_AGAIN, 0) ||
-	    (as == FREE_DEFERRED && taken->id && cl_context_has_ended(taken->ctx, taken->id, CUDA_SUCCESS)))
-		return forgets_lost(ex, as, taken, kind, key);
-	return false;
-}
-
 /* Puts @block into the limbo, after the wait of a free.  A stream-ordered one has a @fence instead. */
 static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struct cl_fence *fence)
 {
@@ -250,11 +223,8 @@ static inline __attribute__((always_inline)) enum free_as
 free_or_take(struct cl_exporter *ex, CUdeviceptr dptr, CUstream stream, CUresult (*bare)(CUdeviceptr, CUstream),
 	     struct taken *taken, CUresult *result)
 {
-	enum free_as as;
+	enum free_as as = take_for_free(ex, CL_MEMORY, dptr, taken);
 
-	do
-		as = take_for_free(ex, CL_MEMORY, dptr, taken);
-	while (is_of_lost(ex, as, taken, CL_MEMORY, dptr));
 	if (as == FREE_NOT_OURS)
 		as = take_for_free(ex, CL_POOL, dptr, taken);
 	switch (as) {
@@ -285,21 +255,16 @@ bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 {
 	struct taken taken;
 	enum free_as as = free_or_take(ex, dptr, NULL, free_in_no_stream, &taken, result);
-	bool lost;
 
 	if (as != FREE_DEFERRED)
 		return as != FREE_NOT_OURS;
 	/* the driver's free of a pool's block waits for nothing (measured) */
 	*result = taken.block->kind == CL_POOL ? cl_context_pool_free_refusal() : wait_as_a_free(&taken);
-	if (*result == CUDA_SUCCESS) {
+	if (*result == CUDA_SUCCESS)
 		*result = into_limbo(ex, taken.block, NULL);
-		return true;
-	}
-	/* a driver without ids says so only now */
-	lost = (*result == CUDA_ERROR_CONTEXT_IS_DESTROYED || *result == CUDA_ERROR_INVALID_CONTEXT) &&
-	       cl_release_is_of_lost(ex, (enum cl_kind)taken.block->kind, dptr, *result);
-	free_failed(ex, taken.block);
-	return !lost;
+	else
+		free_failed(ex, taken.block);
+	return true;
 }
 
 /* Pins @block, which has no fence: nobody can say when its stream has reached its free. */
@@ -348,14 +313,9 @@ bool cl_free_memory_async(struct cl_exporter *ex, CUdeviceptr dptr, CUstream str
 bool cl_free_event(struct cl_exporter *ex, CUevent event, CUresult (*destroy)(CUevent),
 		   CUresult *result)
 {
-	uint64_t key = (uint64_t)(uintptr_t)event;
 	struct taken taken;
-	enum free_as as;
 
-	do
-		as = take_for_free(ex, CL_EVENT, key, &taken);
-	while (is_of_lost(ex, as, &taken, CL_EVENT, key));
-	switch (as) {
+	switch (take_for_free(ex, CL_EVENT, (uint64_t)(uintptr_t)event, &taken)) {
 	case FREE_NOT_OURS:
 		return false;
 	case FREE_AGAIN: /* without culimbo the driver crashes on it (measured) */

@@ -124,8 +124,6 @@ out:
 	/* what an import of a block of our own has kept may go now */
 	if (passed && cl_pool_imports_passed(ex))
 		sum.next = 0;
-	if (cl_context_any_lost() && cl_release_report_lost(ex))
-		sum.next = 0;
 	return sum;
 }
 

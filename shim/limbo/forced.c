@@ -125,7 +125,6 @@ void cl_limbo_force_events_out(struct cl_exporter *ex, uint64_t until)
 	       cl_gate_wait_until_locked(until))
 		;
 	cl_unlock(&cl_exports_lock);
-	cl_release_report_lost(ex);
 }
 
 bool cl_limbo_has_events(struct cl_exporter *ex)

@@ -9,7 +9,6 @@
 #include "shim/diag/trace.h"
 #include "shim/driver/visit.h"
 #include "shim/importer/pool_uses.h"
-#include "shim/importer/turns.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
 #include "shim/limbo/release.h"
@@ -424,59 +423,6 @@ void cl_release_ready_locked(struct cl_exporter *ex, struct cl_collected *sum)
 		if (batch.n)
 			give_batch_back_locked(ex, &batch, sum);
 	}
-}
-
-bool cl_release_report_lost(struct cl_exporter *ex)
-{
-	if (!cl_context_any_lost())
-		return false;
-	if (cl_turn_is_held()) { /* what is forgotten may need a turn */
-		cl_limbo_not_quiet(ex);
-		return false;
-	}
-	cl_context_report_lost();
-	return true;
-}
-
-/* Returns true if the context object with @number is no longer there. */
-static bool is_gone_locked(uint64_t number)
-{
-	const struct cl_context *context;
-
-	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
-		if (context->number == number)
-			return false;
-	return true;
-}
-
-bool cl_release_is_of_lost(struct cl_exporter *ex, enum cl_kind kind, uint64_t key, CUresult result)
-{
-	struct cl_context *context;
-	struct cl_block *block;
-	struct cl_visit visit;
-	uint64_t number = 0;
-	bool lost = false;
-
-	cl_lock(&cl_exports_lock);
-	block = cl_block_find(&ex->blocks, kind, key);
-	context = block ? cl_block_context(block) : NULL;
-	if (block && block->context_died) {
-		lost = block->context_lost;
-	} else if (context && context->handle && !cl_context_ends(context)) {
-		number = context->number;
-		cl_visit_begin_locked(&visit, context);
-		/* a driver without ids may make a context that has ended the current one */
-		visit.has_ended |= !context->id && result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
-		cl_visit_end_locked(&visit);
-	}
-	cl_unlock(&cl_exports_lock);
-	if (!number)
-		return lost;
-	cl_release_report_lost(ex);
-	cl_lock(&cl_exports_lock);
-	lost = is_gone_locked(number);
-	cl_unlock(&cl_exports_lock);
-	return lost;
 }
 
 void cl_release_ask_streams_locked(struct cl_exporter *ex)

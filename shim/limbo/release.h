@@ -45,17 +45,4 @@ void cl_release_detached_locked(struct cl_exporter *ex);
 /* Runs a round of fence.h.  A block whose fence is reached goes from FENCED to READY. */
 void cl_release_ask_streams_locked(struct cl_exporter *ex);
 
-/*
- * Has what belongs to contexts that were found to have ended past our hooks forgotten (cl_context_report_lost()).
- * Returns false if there was none, or if this thread has a turn (turns.h): then a later collection does it.  The caller
- * holds no lock of ours and is in no visit.
- */
-bool cl_release_report_lost(struct cl_exporter *ex);
-/*
- * The program uses @key, which we know as a block that it has freed, or whose context refuses a free with @result.  Returns
- * true if the context of that block has ended past our hooks: then the block is forgotten, or is so by the thread that
- * has taken it, and the program means another one.  Asks the driver: for rare paths only.  The same holds for the caller.
- */
-bool cl_release_is_of_lost(struct cl_exporter *ex, enum cl_kind kind, uint64_t key, CUresult result);
-
 #endif
