@@ -114,7 +114,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		break;
 	case CL_REPORT_GRACE:
 	case CL_REPORT_LIMBO:
-		if (report->at_exit)
+		if (report->at_exit || (report->process.state == CL_LEAVING && !has_left))
 			snprintf(to, n, "nothing to do: its process ends, and the driver has %s back then",
 				 g->kind == CL_EVENT ? "the event" : "the memory");
 		else if (dead)

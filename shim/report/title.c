@@ -112,6 +112,7 @@ static void make_descriptor_title(const struct cl_report_group *g, unsigned int 
 void cl_report_make_title(struct cl_report *report, const struct cl_report_group *g, char to[512])
 {
 	bool ended = report->process.state == CL_DEAD || report->process.called_exec;
+	bool leaves = report->process.state == CL_LEAVING;
 	bool is_event = g->kind == CL_EVENT, fault = cl_report_is_fault(report, g), many = g->n != 1;
 	const char *freed = cl_ended_word((enum cl_kind)g->kind, g->made == CL_MADE_VIRTUAL), *them = many ? "them" : "it";
 	const struct cl_report_class_row *row = &cl_report_classes[g->class];
@@ -223,9 +224,10 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 	case CL_REPORT_GRACE:
 	case CL_REPORT_LIMBO:
 		/* nobody holds it: the end of its process, not of its wait, gives it back */
-		if (report->at_exit || ended)
+		if (report->at_exit || ended || leaves)
 			snprintf(to, 512, "WAITED: %s %s by process %u, whose %s %s back to the driver", sum, freed, pid,
-				 report->at_exit ? "end gives" : report->process.called_exec ? "exec gave" : "end gave", them);
+				 report->process.called_exec ? "exec gave" :
+				 report->at_exit || leaves ? "end gives" : "end gave", them);
 		else if (g->class == CL_REPORT_GRACE)
 			snprintf(to, 512, "WAITS: %s %s by process %u, waiting out the grace of the last export", sum, freed, pid);
 		else if (report->process.collects)

@@ -151,21 +151,24 @@ IN_A_CHILD(a_new_context_at_the_same_address_keeps_a_byte_of_its_own)
 	}
 }
 
-static void *free_many(void *unused)
+enum { FREED_BY_A_THREAD = 20 };
+static void *free_many(void *blocks)
 {
-	(void)unused;
-	for (int i = 0; i < 20; i++)
-		CHECK_EQUAL(cl_memory_free(exported_block()), CUDA_SUCCESS);
+	for (int i = 0; i < FREED_BY_A_THREAD; i++)
+		CHECK_EQUAL(cl_memory_free(((CUdeviceptr *)blocks)[i]), CUDA_SUCCESS);
 	return NULL;
 }
 /* Whoever comes while another one makes the byte waits by a byte of the device. */
 IN_A_CHILD(threads_that_free_at_once_keep_one_byte)
 {
+	CUdeviceptr block[4][FREED_BY_A_THREAD];
 	pthread_t thread[4];
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
+	for (int i = 0; i < 4 * FREED_BY_A_THREAD; i++)
+		block[i % 4][i / 4] = exported_block();
 	for (int i = 0; i < 4; i++)
-		CHECK(!pthread_create(&thread[i], NULL, free_many, NULL));
+		CHECK(!pthread_create(&thread[i], NULL, free_many, block[i]));
 	for (int i = 0; i < 4; i++)
 		pthread_join(thread[i], NULL);
 	CHECK_BYTES(1, 80 - atomic_load(&fake_bytes.device_made), 80);
