@@ -217,6 +217,15 @@ CUresult CUDAAPI cl_hook_cuMemFree_v2(CUdeviceptr dptr)
 	return watched & CL_TRACES ? FREED(dptr, free_now(dptr)) : cl_memory_free(dptr);
 }
 
+/*
+ * We end pinned memory of our own at each free that is kept back.  UCX patches the functions that a program gets, and
+ * so patches this hook: what it is told of then are the program's frees alone.
+ */
+CUresult CUDAAPI cl_hook_cuMemFreeHost(void *pointer)
+{
+	return cl_driver.cuMemFreeHost(pointer);
+}
+
 static CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
 {
 	if (cl_sharing())

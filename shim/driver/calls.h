@@ -180,6 +180,8 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (CUdeviceptr dptr, CUstream stream), (dptr, stream))                                     \
 	X(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, 2, PFN_cuMemFreeAsync_v11020_ptsz,         \
 	  (CUdeviceptr dptr, CUstream stream), (dptr, stream))                                     \
+	/* only goes on to the driver: who patches this call then is not told of ours (driver/wait.c) */ \
+	X(cuMemFreeHost, "cuMemFreeHost", 2000, 0, PFN_cuMemFreeHost_v2000, (void *pointer), (pointer)) \
 	/* sharing memory by descriptors and fabric handles: counted */                            \
 	X(cuMemMap, "cuMemMap", 10020, 0, PFN_cuMemMap_v10020,                                     \
 	  (CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,      \
@@ -328,7 +330,6 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (size_t * free, size_t * total), (free, total))                                          \
 	X(cuMemHostAlloc, "cuMemHostAlloc", 2020, 0, PFN_cuMemHostAlloc_v2020,                     \
 	  (void **pointer, size_t size, unsigned int flags), (pointer, size, flags))               \
-	X(cuMemFreeHost, "cuMemFreeHost", 2000, 0, PFN_cuMemFreeHost_v2000, (void *pointer), (pointer)) \
 	X(cuCtxGetDevice, "cuCtxGetDevice", 2000, 0, PFN_cuCtxGetDevice_v2000,                     \
 	  (CUdevice * device), (device))                                                           \
 	X(cuCtxGetId, "cuCtxGetId", 12000, 0, PFN_cuCtxGetId_v12000,                               \
