@@ -120,7 +120,7 @@ void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGeneri
 /* ------------------------------------------------------------- what programs ask */
 static bool is_hidden(const struct cl_physical *physical)
 {
-	return physical && physical->added && cl_options.share.number != CL_SHARE_ALL_VISIBLE;
+	return physical && physical->added && !cl_shares_visibly();
 }
 
 void cl_virtual_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
@@ -210,7 +210,7 @@ static void own_pool_attribute(void *data, CUpointer_attribute attribute, CUdevi
 			memcpy(data, &types, sizeof types);
 		}
 	} else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
-		   cl_options.share.number == CL_SHARE_ALL_VISIBLE && cl_async_is_shareable(cl_pool_of_memory(dptr))) {
+		   cl_shares_visibly() && cl_async_is_shareable(cl_pool_of_memory(dptr))) {
 		memcpy(data, &yes, sizeof yes);
 	}
 }
@@ -236,7 +236,7 @@ CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	const bool types = attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
 	/* UCX 1.22 asks for a legacy handle only where it reads this (measured) */
 	const bool legacy = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
-			    cl_options.share.number == CL_SHARE_ALL_VISIBLE;
+			    cl_shares_visibly();
 	const bool yes = true;
 	const struct cl_range *range;
 	unsigned long long asked;

@@ -24,7 +24,7 @@ enum cl_option_kind {
 
 /* The indices of the words of each choice, in the order of the table. */
 enum { CL_MODE_PROTECT, CL_MODE_OBSERVE };
-enum { CL_SHARE_CUDA, CL_SHARE_ALL, CL_SHARE_ALL_VISIBLE };
+enum { CL_SHARE_CUDA, CL_SHARE_ALL, CL_SHARE_ALL_VISIBLE, CL_SHARE_ALL_FORCE, CL_SHARE_ALL_VISIBLE_FORCE };
 enum { CL_COLLECTOR_THREAD, CL_COLLECTOR_INLINE };
 enum { CL_LOG_OFF, CL_LOG_ERROR, CL_LOG_WARN, CL_LOG_INFO, CL_LOG_DEBUG };
 enum { CL_REPORT_AUTO, CL_REPORT_ALWAYS, CL_REPORT_OFF };
@@ -51,6 +51,18 @@ extern struct cl_options cl_options;
 
 /* Returns true under CULIMBO_SHARE=all: also what CUDA refuses to share is to be shared.  One load. */
 #define cl_shares_all() __builtin_expect(cl_options.share.number != CL_SHARE_CUDA, 0)
+
+/* Returns true if the program may read that such memory can be shared. */
+static inline bool cl_shares_visibly(void)
+{
+	return cl_options.share.number == CL_SHARE_ALL_VISIBLE || cl_options.share.number == CL_SHARE_ALL_VISIBLE_FORCE;
+}
+
+/* Returns true if such memory is to be shared also by drivers that are said to become slow by that. */
+static inline bool cl_shares_by_force(void)
+{
+	return cl_options.share.number == CL_SHARE_ALL_FORCE || cl_options.share.number == CL_SHARE_ALL_VISIBLE_FORCE;
+}
 
 /* The rows of the table, in its order, for `culimbo config`. */
 struct cl_option_row {

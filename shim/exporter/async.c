@@ -63,7 +63,7 @@ static struct cl_async_pool *find_locked(CUmemoryPool pool)
 /* Returns true if the program must not see that @pool is exportable.  @pool may be NULL. */
 static bool is_hidden(const struct cl_async_pool *pool)
 {
-	return pool && pool->added && cl_options.share.number != CL_SHARE_ALL_VISIBLE;
+	return pool && pool->added && !cl_shares_visibly();
 }
 
 /* Returns true while a thread of ours is in the driver with @pool: a destroy waits for that. */

@@ -41,6 +41,8 @@ bool cl_virtual_is_slow_driver(void)
 	static _Atomic int version;
 	int is = atomic_load_explicit(&version, memory_order_relaxed);
 
+	if (cl_shares_by_force())
+		return false;
 	if (!is) {
 		if (!cl_driver.cuDriverGetVersion || cl_driver.cuDriverGetVersion(&is) != CUDA_SUCCESS)
 			is = INT_MAX;
@@ -49,7 +51,8 @@ bool cl_virtual_is_slow_driver(void)
 			cl_log_once(CL_LOG_WARN,
 				    "CULIMBO_SHARE=all: this driver is older than 535, and may become slow by memory "
 				    "that can be shared: virtual memory stays as the program asks for it, and is shared "
-				    "only if it has a handle type; memory of cudaMallocAsync is not shared");
+				    "only if it has a handle type; memory of cudaMallocAsync is not shared "
+				    "(all,force shares them here, too)");
 	}
 	return is < 12020;
 }

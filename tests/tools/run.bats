@@ -33,6 +33,17 @@ patch() {
 	[ "$output" = libc.so.6 ]
 }
 
+@test "--share-all sets CULIMBO_SHARE, unless it asks for more already" {
+	export CULIMBO_LOG=off # no word of the missing driver
+	[ "$("$C" run --share-all -- printenv CULIMBO_SHARE)" = all ]
+	for less in cuda nonsense allx ''; do
+		[ "$(CULIMBO_SHARE=$less "$C" run --share-all -- printenv CULIMBO_SHARE)" = all ]
+	done
+	for more in all,visible all,force all,visible,force; do
+		[ "$(CULIMBO_SHARE=$more "$C" run --share-all -- printenv CULIMBO_SHARE)" = "$more" ]
+	done
+}
+
 @test "the library comes first in LD_PRELOAD, and once" {
 	export CULIMBO_LOG=off # no word of the missing driver
 	lib=$(library)

@@ -191,6 +191,14 @@ IN_A_CHILD(an_older_driver_keeps_its_pools_and_that_is_said_once)
 	CHECK_EQUAL(logged("older than 535"), 1);
 	CHECK_EQUAL(logged("memory of cudaMallocAsync is not shared"), 1);
 }
+IN_A_CHILD(an_older_driver_has_exportable_pools_by_force)
+{
+	start();
+	drv.version = 12010;
+	cl_options.share.number = CL_SHARE_ALL_FORCE;
+	make_one(1, FD);
+	CHECK_EQUAL(logged("older than 535"), 0);
+}
 IN_A_CHILD(without_the_option_no_driver_is_asked_for_anything)
 {
 	start();
@@ -400,6 +408,7 @@ int main(void)
 		cmocka_unit_test(a_driver_of_535_is_asked_for_exportable_pools),
 		cmocka_unit_test(a_pool_with_a_usage_is_shareable_where_the_driver_makes_such),
 		cmocka_unit_test(an_older_driver_keeps_its_pools_and_that_is_said_once),
+		cmocka_unit_test(an_older_driver_has_exportable_pools_by_force),
 		cmocka_unit_test(without_the_option_no_driver_is_asked_for_anything),
 		cmocka_unit_test(a_thread_reads_the_programs_threshold_while_another_raises_it),
 		cmocka_unit_test(a_read_in_whose_middle_another_thread_raises_it_gives_the_programs),

@@ -190,6 +190,19 @@ IN_A_CHILD(an_old_driver_is_asked_for_what_the_program_wants)
 	}
 	CHECK_EQUAL(logged("older than 535"), 1);
 }
+IN_A_CHILD(an_old_driver_is_asked_for_more_by_force)
+{
+	static const uint64_t by_force[] = { CL_SHARE_ALL_FORCE, CL_SHARE_ALL_VISIBLE_FORCE };
+
+	start();
+	cl_driver.cuDriverGetVersion = old_version;
+	for (int i = 0; i < 2; i++) {
+		cl_options.share.number = by_force[i];
+		CHECK_EQUAL(made((CUmemAllocationProp){ DEVICE }, CUDA_SUCCESS), 1);
+		CHECK_EQUAL(drv.types[0], FD);
+	}
+	CHECK_EQUAL(logged("older than 535"), 0);
+}
 IN_A_CHILD(without_the_option_no_driver_is_asked_for_more)
 {
 	start();
@@ -546,6 +559,7 @@ int main(void)
 		cmocka_unit_test(a_descriptor_is_asked_for_where_another_process_could_map_the_memory),
 		cmocka_unit_test(where_the_driver_refuses_that_the_program_gets_what_it_asked_for),
 		cmocka_unit_test(an_old_driver_is_asked_for_what_the_program_wants),
+		cmocka_unit_test(an_old_driver_is_asked_for_more_by_force),
 		cmocka_unit_test(without_the_option_no_driver_is_asked_for_more),
 		cmocka_unit_test(a_handle_names_the_allocation_or_the_reservation),
 		cmocka_unit_test(for_a_handle_again_the_driver_is_asked_only_if_other_memory_may_be_there),

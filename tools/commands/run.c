@@ -93,6 +93,20 @@ static void say_no_driver(const struct cu_command *command)
 				  "it gets a simulated one; `culimbo doctor` looks closer");
 }
 
+static void ignore_wrong(const char *line)
+{
+	(void)line; /* the library says it, in CMD */
+}
+
+/* Returns true if the environment asks for what --share-all asks for, or for more. */
+static bool shares_all(void)
+{
+	struct cl_options options;
+
+	cl_options_read(&options, environ, ignore_wrong);
+	return options.share.number != CL_SHARE_CUDA;
+}
+
 static int run(const struct cu_command *command, int argc, char **argv)
 {
 	const char *suppressions = NULL;
@@ -113,7 +127,7 @@ static int run(const struct cu_command *command, int argc, char **argv)
 				return CU_FAILED;
 			break;
 		case OPTION_SHARE_ALL:
-			if (setenv("CULIMBO_SHARE", "all", 1))
+			if (!shares_all() && setenv("CULIMBO_SHARE", "all", 1))
 				return CU_FAILED;
 			break;
 		case OPTION_SUPPRESSIONS:
