@@ -204,7 +204,9 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 		cl_pool_open_discard(open);
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
-	result = cl_imported_pool_get(named, device, &pool);
+	result = cl_virtual_sees(named->peer, named->stamp.record, named->stamp.generation, named->handle.pid);
+	if (result == CUDA_SUCCESS)
+		result = cl_imported_pool_get(named, device, &pool);
 	if (result == CUDA_SUCCESS) {
 		result = cl_imported_pool_give_access(pool, device);
 		/*

@@ -78,3 +78,31 @@ unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
 		entries->of[device] = take_entry_locked(entries, region->header, device);
 	return entries->of[device];
 }
+
+/* Stores the UUID of the device that the exporter of @region counts as @ordinal.  Returns false if its header has none. */
+static bool uuid_there(const struct cl_region *region, unsigned int ordinal, uint8_t uuid[CL_UUID])
+{
+	const struct cl_header *h = region->header;
+	uint32_t n = atomic_load_explicit(&h->devices, memory_order_acquire);
+
+	for (uint32_t i = CL_ANY_DEVICE + 1; i < n && i < CL_DEVICE_LIMBOS; i++)
+		if (h->device[i].ordinal == ordinal + 1) {
+			memcpy(uuid, h->device[i].uuid, CL_UUID);
+			return true;
+		}
+	return false;
+}
+
+bool cl_device_is_hidden(const struct cl_region *region, unsigned int ordinal)
+{
+	uint8_t its[CL_UUID], ours[CL_UUID];
+	int n;
+
+	if (!uuid_there(region, ordinal, its) || !cl_driver.cuDeviceGetCount ||
+	    cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS)
+		return false;
+	for (int device = 0; device < n; device++)
+		if (!cl_device_uuid(device, ours) || !memcmp(ours, its, CL_UUID))
+			return false;
+	return true;
+}

@@ -7,6 +7,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/descriptors/ask.h"
+#include "shim/driver/devices.h"
 #include "shim/driver/visit.h"
 #include "shim/driver/wait.h"
 #include "shim/importer/mirror_map.h"
@@ -106,7 +107,7 @@ static void on_unmapped(const struct cl_mirror_name *name, uint64_t id)
 /* What an open has got from the exporter's service so far. */
 struct getting {
 	struct cl_peer *peer;
-	uint32_t file_id;
+	uint32_t file_id, pid;
 	uint64_t exporter;
 	bool all;	 /* the driver imports each piece, also those that seem to be mapped here already */
 	uint64_t known;	 /* so many of the pieces were mapped here before the exporter was asked: the first ones */
@@ -162,6 +163,9 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	*mine = (struct cl_mirror_piece){ .offset = piece->offset, .size = piece->size, .id = id, .fd = -1 };
 	if (known && !get->all)
 		return 0;
+	get->result = cl_virtual_sees(get->peer, piece->record, piece->generation, get->pid);
+	if (get->result != CUDA_SUCCESS)
+		return -EIO;
 	get->result = cl_driver.cuMemImportFromShareableHandle(&mine->memory, (void *)(intptr_t)fd,
 							       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
@@ -269,10 +273,26 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
+CUresult cl_virtual_sees(const struct cl_peer *peer, uint32_t record, uint32_t generation, uint32_t pid)
+{
+	const struct cl_region *region = &peer->region;
+	bool hidden = cl_device_is_hidden(region, region->record[record].device);
+
+	/* if the record is another block's by now, the handle is stale */
+	if (!hidden || cl_life_generation(cl_record_life(region, record)) != generation)
+		return CUDA_SUCCESS;
+	cl_log_once(CL_LOG_WARN,
+		    "memory of process %u cannot be opened by its handle: it is on a device that this process does not see, "
+		    "as CUDA_VISIBLE_DEVICES has it",
+		    pid);
+	return CUDA_ERROR_INVALID_DEVICE;
+}
+
 /* The driver has refused what the exporter handed over, which is no fault of the handle. */
 static CUresult say_refused(uint32_t pid, CUresult result)
 {
-	if (cl_driver_works()) /* else it shuts down */
+	/* this error is ours, and cl_virtual_sees() has said why; else the driver shuts down */
+	if (result != CUDA_ERROR_INVALID_DEVICE && cl_driver_works())
 		cl_log_once(CL_LOG_WARN,
 			    "memory of process %u cannot be opened by its handle: the driver refuses to import it or to map it "
 			    "for this device (CUDA error %d)",
@@ -452,7 +472,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 {
 	const struct named named = name_of(resolved);
 	struct cl_peer *peer = resolved->hold->peer;
-	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id };
+	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id, .pid = resolved->pid };
 	struct cl_asking asking = { .record = resolved->stamp.record,
 				    .generation = resolved->stamp.generation,
 				    .take = take,
@@ -465,6 +485,10 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 
 	if (device < 0 || device >= CL_MIRROR_DEVICES || !cl_mirror_driver_can())
 		return CUDA_ERROR_NOT_SUPPORTED;
+	/* before the exporter is asked, which may be stopped */
+	result = cl_virtual_sees(peer, named.record, named.generation, resolved->pid);
+	if (result != CUDA_SUCCESS)
+		return result;
 	get.exporter = (uint64_t)get.file_id << 32 | (uint32_t)cl_mix(peer->region.header->created);
 	/* under the lock, so that a thread that unmaps something later sees it */
 	cl_lock(&cl_imports_lock);
