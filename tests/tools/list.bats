@@ -420,6 +420,36 @@ ${PID[C]} alive" ]
 	[[ $output =~ event\ +limbo-held\ +of\ process\ ${PID[P]},\ opened\  ]]
 }
 
+@test "an exporter that ended by itself: who still maps its memory" {
+	# the last one started: no other process has its stdin
+	start C
+	start P
+	tell P "export 4096 1"
+	tell C "open $SAID"
+	[ "$(column PID,PINS ps --bytes | grep "^${PID[C]} ")" = "${PID[C]} 0" ]
+	finish P
+	# its file is gone with it
+	[ -z "$(column FILE,PID ps | grep " ${PID[P]}$")" ]
+	[ "$(column PID,PINS ps --bytes | grep "^${PID[C]} ")" = "${PID[C]} 4096" ]
+	run column GPU,HELD,PINNED ps --gpus --bytes
+	has "4096 4096"
+	run "$C" show "${PID[C]}"
+	[[ $output =~ exporter-ended\ +of\ process\ ${PID[P]},\ opened\  ]]
+	has "close the pinned one (4 KiB): its owner has freed or left it, or died"
+	run "$C" metrics
+	[[ $output =~ culimbo_pinned_bytes\{pid=\"${PID[C]}\"[^}]*\}\ 4096 ]]
+	# not while a process has the exporter's number, since another may have removed its file
+	start Q
+	tell Q "export 4096 1"
+	tell C "open $SAID"
+	rm "$CULIMBO_DIR/$(column FILE,PID ps | sed -n "s/ ${PID[Q]}$//p")"
+	[ "$(column PID,PINS ps --bytes | grep "^${PID[C]} ")" = "${PID[C]} 4096" ]
+	die Q
+	[ "$(column PID,PINS ps --bytes | grep "^${PID[C]} ")" = "${PID[C]} 8192" ]
+	finish C
+	[ -z "$(column PID,PINS ps --bytes | grep "^${PID[C]} ")" ]
+}
+
 @test "report: for a killed exporter, the processes that still hold its memory" {
 	start P CULIMBO_KEEP_DEAD=1h
 	start C CULIMBO_KEEP_DEAD=1h

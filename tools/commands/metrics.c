@@ -25,6 +25,7 @@
 #include <uthash.h>
 
 #include "tools/commands/commands.h"
+#include "tools/common/left.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 #include "tools/common/text.h"
@@ -238,6 +239,15 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 	}
 }
 
+/* Memory of an exporter that has ended, and whose file has gone. */
+static void count_left(struct metrics *m, const struct cu_left *left)
+{
+	struct cu_block block = { .is.device = left->is.device, .has_gpu = left->has_gpu };
+
+	memcpy(block.gpu, left->gpu, sizeof(block.gpu));
+	add(series_of(m, m->labels[left->process], &block), PINNED, left->is.size);
+}
+
 /* ------------------------------------------------------------------------- the text */
 static void head_of(FILE *to, const char *type, const char *name, const char *end, const char *unit,
 		    const char *help)
@@ -322,6 +332,8 @@ static bool put_all(FILE *to, const struct cu_scan *scan)
 		label(m.labels[i], sizeof(m.labels[i]), &scan->process[i]);
 	for (size_t i = 0; i < scan->blocks && m.labels; i++)
 		count_block(&m, scan, &scan->block[i]);
+	for (size_t i = 0; i < scan->lefts && m.labels; i++)
+		count_left(&m, &scan->left[i]);
 	put_processes(to, scan);
 	for (enum what what = 0; what < WHATS; what++) {
 		if (!whats[what].help)

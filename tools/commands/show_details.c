@@ -10,6 +10,7 @@
 #include "shim/report/shown.h"
 #include "tools/commands/show_details.h"
 #include "tools/commands/show_stack.h"
+#include "tools/common/left.h"
 #include "tools/common/text.h"
 
 enum { LISTED = 10 }; /* lines of a list for people; JSON has all */
@@ -261,6 +262,7 @@ struct opened {
 	const struct cu_block *block; /* at its exporter; NULL: not known there any more */
 	bool pinned;		      /* cu_block_is_left() */
 	bool died;		      /* the exporter has */
+	bool left;		      /* cu_left_has(): the exporter has ended, and its file with it */
 };
 
 /* Finds what @import is at its exporter. */
@@ -304,7 +306,8 @@ static size_t read_opened(const struct cu_show *show, struct opened **list)
 		one->block = block_of(show->scan, &one->import);
 		exporter = one->block ? &show->scan->process[one->block->process] : NULL;
 		one->died = exporter && exporter->state == CL_DEAD;
-		one->pinned = exporter && cu_block_is_left(&one->block->is, exporter);
+		one->left = !one->block && cu_left_has(show->scan, show->process - show->scan->process, &one->import);
+		one->pinned = one->left || (exporter && cu_block_is_left(&one->block->is, exporter));
 	}
 	if (n)
 		qsort(*list, n, sizeof(**list), by_need);
@@ -377,6 +380,7 @@ static void say_its_imports(const struct cu_show *show)
 		snprintf(line, sizeof(line), "%-12s %10s  %-11s of process %u, opened %s ago",
 			 import->file_id ? id : "unmanaged",
 			 import->kind == CL_EVENT ? "event" : import->size ? size : "unknown",
+			 list[i].left ? "exporter-ended" :
 			 !list[i].block ? "-" : list[i].died ? "exporter-died" :
 					  cu_class_word(list[i].block->is.class), import->exporter_pid, age);
 		cu_emit_text(to, NULL, line);

@@ -16,6 +16,7 @@
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
+#include "tools/common/left.h"
 #include "tools/common/scan.h"
 #include "tools/common/table.h"
 #include "tools/common/text.h"
@@ -332,6 +333,8 @@ static void look_at_file(void *data)
 		if (cl_view_import(&look->view, i, &import)) {
 			process->imported++;
 			process->imported_bytes += import.size;
+			if (!cu_left_add(look->scan, look->index, &look->view, &import))
+				look->failed = true;
 		}
 }
 
@@ -361,7 +364,7 @@ static bool scan_file(struct look *look, int dirfd, uint32_t id)
 {
 	struct cu_process *process = look->process;
 	struct cu_scan *scan = look->scan;
-	size_t blocks = scan->blocks, held = scan->held_by_n;
+	size_t blocks = scan->blocks, held = scan->held_by_n, lefts = scan->lefts;
 
 	memset(look->slot, 0, CL_SLOTS * sizeof(*look->slot));
 	process->file_id = id;
@@ -373,6 +376,7 @@ static bool scan_file(struct look *look, int dirfd, uint32_t id)
 						.why = "it was cut while it was read" };
 		scan->blocks = blocks;
 		scan->held_by_n = held;
+		scan->lefts = lefts;
 		memset(look->slot, 0, CL_SLOTS * sizeof(*look->slot));
 	}
 	cl_view_close(&look->view);
@@ -501,6 +505,7 @@ int cu_scan(struct cu_scan *scan, int dirfd, int flags)
 		if (look.process->error == -ENOENT) /* the process has ended meanwhile */
 			scan->processes--;
 	}
+	cu_left_settle(scan, dirfd);
 	error = count_imports(scan, &room) ? 0 : -ENOMEM;
 out:
 	if (dir)
@@ -516,6 +521,7 @@ void cu_scan_free(struct cu_scan *scan)
 	free(scan->process);
 	free(scan->block);
 	free(scan->held_by);
+	free(scan->left);
 	*scan = (struct cu_scan){ 0 };
 }
 

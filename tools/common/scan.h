@@ -68,6 +68,8 @@ struct cu_block {
 	uint8_t gpu[16];	/* the UUID */
 };
 
+struct cu_left; /* left.h */
+
 struct cu_scan {
 	struct cu_process *process;
 	size_t processes;
@@ -75,6 +77,8 @@ struct cu_scan {
 	size_t blocks;
 	uint16_t *held_by; /* indices into the holders of the block's process */
 	size_t held_by_n;
+	struct cu_left *left; /* memory of exporters that have ended, and have no file */
+	size_t lefts, left_room;
 	uint64_t now; /* CLOCK_MONOTONIC ns */
 	struct cl_identity self;
 	struct cu_gpus gpus; /* how much of each the limbos of living processes take */

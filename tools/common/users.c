@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/common/left.h"
 #include "tools/common/users.h"
 
 #define DEFAULTS "/dev/shm"
@@ -52,8 +53,9 @@ static bool append(struct cu_scan *scan, struct cu_scan *one)
 	struct cu_process *process = grow(&scan->process, scan->processes, one->processes, sizeof(*process));
 	struct cu_block *block = grow(&scan->block, scan->blocks, one->blocks, sizeof(*block));
 	uint16_t *held_by = grow(&scan->held_by, scan->held_by_n, one->held_by_n, sizeof(*held_by));
+	struct cu_left *left = grow(&scan->left, scan->lefts, one->lefts, sizeof(*left));
 
-	if (!process || !block || !held_by) {
+	if (!process || !block || !held_by || !left) {
 		cu_scan_free(one);
 		return false;
 	}
@@ -62,6 +64,10 @@ static bool append(struct cu_scan *scan, struct cu_scan *one)
 		block[i].process += (uint32_t)scan->processes;
 		block[i].held_at += (uint32_t)scan->held_by_n;
 	}
+	for (size_t i = 0; i < one->lefts; i++) {
+		left[i] = one->left[i];
+		left[i].process += (uint32_t)scan->processes;
+	}
 	if (one->processes)
 		memcpy(process, one->process, one->processes * sizeof(*process));
 	if (one->held_by_n)
@@ -69,6 +75,7 @@ static bool append(struct cu_scan *scan, struct cu_scan *one)
 	scan->processes += one->processes;
 	scan->blocks += one->blocks;
 	scan->held_by_n += one->held_by_n;
+	scan->lefts += one->lefts;
 	cu_gpus_append(&scan->gpus, &one->gpus);
 	scan->now = one->now;
 	scan->self = one->self;
@@ -76,6 +83,7 @@ static bool append(struct cu_scan *scan, struct cu_scan *one)
 	free(one->process);
 	free(one->block);
 	free(one->held_by);
+	free(one->left);
 	return true;
 }
 
