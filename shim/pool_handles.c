@@ -22,34 +22,11 @@
 enum { CL_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES = 10 }; /* since CUDA 13.1 */
 
 /* --------------------------------------------------------------------- allocations */
-/* The driver has refused an allocation, as it does where @stream captures and the pool is exportable. */
-static CUresult alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
+CUresult cl_async_alloc_refused(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
 	return cl_async_alloc_captured(dptr, bytes, pool, stream, per_thread);
-}
-
-CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
-{
-	CUresult result;
-
-	if (__builtin_expect(!cl_async_made, 0))
-		cl_async_before();
-	result = (per_thread ? cl_driver.cuMemAllocAsync_ptsz : cl_driver.cuMemAllocAsync)(dptr, bytes, stream);
-	return __builtin_expect(result == CUDA_ERROR_NOT_SUPPORTED, 0) ?
-		       alloc_captured(dptr, bytes, NULL, stream, per_thread) :
-		       result;
-}
-
-CUresult cl_async_alloc_from(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
-{
-	CUresult result = (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(
-		dptr, bytes, pool, stream);
-
-	return __builtin_expect(result == CUDA_ERROR_NOT_SUPPORTED, 0) ?
-		       alloc_captured(dptr, bytes, pool, stream, per_thread) :
-		       result;
 }
 
 /* --------------------------------------------------------------------------- pools */

@@ -11,19 +11,48 @@
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include "shim/driver/driver.h"
+#include "shim/exporter/async.h"
+
+/* Comes before the driver's call that gets or sets a device's pool: makes the stand-ins (exporter/async.h). */
+void cl_async_before(void);
+/*
+ * The driver has refused to allocate @bytes in @stream from @pool, or if @pool is NULL from the pool of the stream's
+ * device, with CUDA_ERROR_NOT_SUPPORTED.  Returns what the program gets: see cl_async_alloc_captured().
+ */
+CUresult cl_async_alloc_refused(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread);
 
 /*
- * In place of cuMemAllocAsync(), cuMemAllocFromPoolAsync(), and cuMemPoolCreate(), -Destroy(), -GetAttribute() and
- * -SetAttribute(), with their results.  @per_thread: the program called the _ptsz form.
+ * In place of cuMemAllocAsync() and cuMemAllocFromPoolAsync(), with their results.  @per_thread, a constant: the program
+ * called the _ptsz form.  They are compiled into the hooks, which so execute three or six instructions more.
  */
-CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread);
-CUresult cl_async_alloc_from(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread);
+static inline CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
+{
+	CUresult result;
+
+	if (__builtin_expect(!atomic_load_explicit(&cl_async_made, memory_order_acquire), 0))
+		cl_async_before();
+	result = (per_thread ? cl_driver.cuMemAllocAsync_ptsz : cl_driver.cuMemAllocAsync)(dptr, bytes, stream);
+	return __builtin_expect(result == CUDA_ERROR_NOT_SUPPORTED, 0) ?
+		       cl_async_alloc_refused(dptr, bytes, NULL, stream, per_thread) :
+		       result;
+}
+static inline CUresult cl_async_alloc_from(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
+					   bool per_thread)
+{
+	CUresult result = (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(
+		dptr, bytes, pool, stream);
+
+	return __builtin_expect(result == CUDA_ERROR_NOT_SUPPORTED, 0) ?
+		       cl_async_alloc_refused(dptr, bytes, pool, stream, per_thread) :
+		       result;
+}
+
+/* In place of cuMemPoolCreate(), -Destroy(), -GetAttribute() and -SetAttribute(), with their results. */
 CUresult cl_async_create(CUmemoryPool *pool, const CUmemPoolProps *props);
 CUresult cl_async_destroy(CUmemoryPool pool);
 CUresult cl_async_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult cl_async_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
-/* Comes before the driver's call that gets or sets a device's pool: makes the stand-ins (exporter/async.h). */
-void cl_async_before(void);
 /* Comes after a call that gets a device's pool, for which the driver has returned @pool.  Returns the program's pool. */
 CUmemoryPool cl_async_after(CUmemoryPool pool);
 /*

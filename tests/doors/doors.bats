@@ -125,10 +125,16 @@ linked_says() {
 		same "$(DOORS_FAIL=$call:1:1 linked_says $call)" "shim async_before,driver $call,$call 1"
 	done
 	same "$(linked_says cuDeviceSetMemPool)" "shim async_before,driver cuDeviceSetMemPool,cuDeviceSetMemPool 0"
-	same "$(linked_says cuMemAllocAsync)" "shim async_alloc legacy,driver cuMemAllocAsync,cuMemAllocAsync 0"
-	same "$(linked_says cuMemAllocAsync_ptsz)" "shim async_alloc per_thread,driver cuMemAllocAsync_ptsz,cuMemAllocAsync_ptsz 0"
-	[[ $(linked_says cuMemAllocFromPoolAsync) == "shim async_alloc_from legacy,driver cuMemAllocFromPoolAsync,"* ]]
-	[[ $(linked_says cuMemAllocFromPoolAsync_ptsz) == "shim async_alloc_from per_thread,driver cuMemAllocFromPoolAsync_ptsz,"* ]]
+	for form in "" _ptsz; do
+		[ "$form" ] && how=per_thread || how=legacy
+		same "$(linked_says cuMemAllocAsync$form)" "shim async_before,driver cuMemAllocAsync$form,cuMemAllocAsync$form 0"
+		[[ $(linked_says cuMemAllocFromPoolAsync$form) == "driver cuMemAllocFromPoolAsync$form,"* ]]
+		# as where the stream captures: CUDA_ERROR_NOT_SUPPORTED
+		[[ $(DOORS_FAIL=cuMemAllocAsync$form:1:801 linked_says cuMemAllocAsync$form) == \
+			"shim async_before,driver cuMemAllocAsync$form,shim async_alloc_refused $how (nil) "*",cuMemAllocAsync$form 801" ]]
+		[[ $(DOORS_FAIL=cuMemAllocFromPoolAsync$form:1:801 linked_says cuMemAllocFromPoolAsync$form) == \
+			"driver cuMemAllocFromPoolAsync$form,shim async_alloc_refused $how "*",cuMemAllocFromPoolAsync$form 801" ]]
+	done
 	same "$(linked_says cuMemPoolCreate)" "shim async_create,driver cuMemPoolCreate,cuMemPoolCreate 0"
 	same "$(linked_says cuMemPoolDestroy)" "shim async_destroy,driver cuMemPoolDestroy,cuMemPoolDestroy 0"
 	[[ $(linked_says cuMemPoolGetAttribute) == "shim async_get_attribute,driver cuMemPoolGetAttribute,"* ]]

@@ -178,17 +178,12 @@ void cl_virtual_peer_enabled(CUcontext peer)
 	SAY("virtual_peer %p\n", (void *)peer);
 }
 
-CUresult cl_async_alloc(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
+CUresult cl_async_alloc_refused(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
 {
-	SAY("async_alloc %s\n", per_thread ? "per_thread" : "legacy");
-	return (per_thread ? cl_driver.cuMemAllocAsync_ptsz : cl_driver.cuMemAllocAsync)(dptr, bytes, stream);
-}
-
-CUresult cl_async_alloc_from(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread)
-{
-	SAY("async_alloc_from %s\n", per_thread ? "per_thread" : "legacy");
-	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes, pool,
-													stream);
+	(void)dptr;
+	(void)bytes;
+	SAY("async_alloc_refused %s %p %p\n", per_thread ? "per_thread" : "legacy", (void *)pool, (void *)stream);
+	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cl_async_create(CUmemoryPool *pool, const CUmemPoolProps *props)
@@ -215,6 +210,7 @@ CUresult cl_async_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute
 	return cl_driver.cuMemPoolSetAttribute(pool, attribute, value);
 }
 
+_Atomic bool cl_async_made; /* false: each allocation calls cl_async_before() */
 void cl_async_before(void)
 {
 	SAY("async_before\n");
