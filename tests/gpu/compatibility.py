@@ -60,9 +60,10 @@ TAIL = """
 
 UCX (used by Open MPI, NIXL, RAPIDS and Dask) writes a jump over the first bytes of driver functions, to learn of allocations and frees.
 It moves the overwritten instructions elsewhere, and can move only a few kinds of instructions. So each function that culimbo gives a program, by `dlsym`,
-`cuGetProcAddress` or linking, begins with instructions that can be moved. A call executes four instructions for that on x86-64. On aarch64 it executes **five** if the
-program got the function's address, and **eight** if it is linked to libcuda; four are not possible there: UCX overwrites four instructions and can move no jump, so the jump is the fifth. In a
-linked call that jump is by a variable, whose address takes two instructions and whose load, in the order that the target needs, one more. `tests/patch/decode.sh` counts them in the built file. A patched call reaches UCX first, then culimbo. Landing pads for indirect branches can't be moved. So these functions have none, and the library
+`cuGetProcAddress` or linking, begins with instructions that can be moved. A call by an address that the program was given executes four instructions for that on x86-64, and **five** on
+aarch64: UCX overwrites four instructions there and can move no jump, so the jump is the fifth. A call of a program that is linked to libcuda passes two such functions, the symbol to which it is
+bound and then the one that `dlsym` gives, so that a library that patches the latter sees it, as without culimbo: **eight** instructions on x86-64, and **thirteen** on aarch64, where
+the first jumps by a variable, whose address takes two instructions and whose load, in the order that the target needs, one more. `tests/patch/decode.sh` counts those of each function in the built file. A patched call reaches UCX first, then culimbo. Landing pads for indirect branches can't be moved. So these functions have none, and the library
 is not marked for IBT (x86-64; no Linux has it for programs today) or BTI (aarch64; it is then off for the library's own pages). Shadow stacks and pointer
 authentication still work.
 `tests/patch/`, part of `make check`, patches functions obtained in each of these ways with its own patcher, and with the library of UCX 1.22 (x86-64; pip needs a registry).
