@@ -18,7 +18,7 @@
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 {
 	CL_GUARD(ours);
-	uint64_t until = cl_now() + 5 * CL_END_WAIT;
+	uint64_t until = cl_now() + CL_DRIVER_WAIT;
 
 	if (!ours)
 		return (struct cl_context_end){ .handle = ctx, .device = device };

@@ -123,7 +123,7 @@ struct cl_context_name cl_context_name_current(void)
  */
 static uint64_t await_end(const struct cl_context_name *name)
 {
-	uint64_t until = cl_now() + 5 * CL_END_WAIT, begun;
+	uint64_t until = cl_now() + CL_DRIVER_WAIT, begun;
 	const struct cl_context *context;
 
 	cl_lock(&cl_exports_lock);
@@ -212,7 +212,7 @@ static bool meet(const struct cl_context_name *name)
 
 struct cl_context *cl_context_make_locked(const struct cl_context_name *name, struct cl_lock *lock)
 {
-	uint64_t until = cl_now() + 5 * CL_END_WAIT;
+	uint64_t until = cl_now() + CL_DRIVER_WAIT;
 
 	cl_unlock(lock);
 	/* beside a thread that ends contexts in a loop a try may fail often; most take a microsecond */

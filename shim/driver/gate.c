@@ -28,7 +28,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 /* ---------------------------------------------------------- borrowed contexts */
 void cl_gate_borrow_begin(CUdevice device)
 {
-	struct timespec until = cl_after(5 * CL_END_WAIT);
+	struct timespec until = cl_after(CL_DRIVER_WAIT);
 
 	cl_lock(&cl_exports_lock);
 	while (primary[device].ending &&
@@ -192,14 +192,15 @@ void cl_gate_watch(void)
 /* ------------------------------------------------ references to primary contexts */
 /*
  * Waits for calls that rely on a reference which is about to go.  As soon as the program has got another
- * one, they rely on that.  Such a call waits for nobody but the driver, so there is no limit of time.
+ * one, they rely on that.  Such a call waits for nobody but the driver, so there is no limit of time: this thread
+ * looks again each CL_DRIVER_WAIT.
  */
 static void await_calls_beside(size_t i)
 {
 	uint64_t word;
 
 	while (calls_beside(word = atomic_load(&primary[i].word)) && !references_in(word) && cl_driver_works())
-		await_change(i, word, cl_now() + 5 * CL_END_WAIT);
+		await_change(i, word, cl_now() + CL_DRIVER_WAIT);
 }
 
 /*

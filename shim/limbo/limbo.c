@@ -457,7 +457,7 @@ struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_ki
 			if (over)
 				return block;
 			if (!until)
-				until = cl_now() + 5 * CL_END_WAIT;
+				until = cl_now() + CL_DRIVER_WAIT;
 			over = !cl_gate_wait_until_locked(until);
 		}
 	return block;

@@ -38,13 +38,18 @@ struct cl_self {
 extern struct cl_self cl_self;
 extern struct cl_known cl_self_known; /* a forked child keeps it */
 
-/* How long the end of a process waits for a collector in the driver, and for a lock; ns. */
+/* How long the end of a process, or a fork, waits for a lock, or for a thread that is in the driver; ns. */
 #define CL_END_WAIT 200000000ull
+/*
+ * How long a thread waits for calls of other threads to the driver that may end or create a context, ns.  Not for
+ * ever: such a call may in turn wait for this thread, if this thread runs a host function.
+ */
+#define CL_DRIVER_WAIT 1000000000ull
 
 /*
- * At the top of each function that takes our locks.  Until it returns, its thread is not
- * cancelled: no lock stays behind.  It also restores errno, which the program may still need,
- * and which it would keep without culimbo.
+ * A function that takes our locks and is called without CL_DOOR or CL_GUARD begins with this.  So does one that must
+ * not be cancelled halfway.  Until it returns, its thread is not cancelled: no lock stays behind.  It also restores
+ * errno, which the program may still need, and which it would keep without culimbo.
  */
 #define CL_UNCANCELLED                                                            \
 	__attribute__((cleanup(cl_cancel_state_restore), unused))                 \
@@ -126,9 +131,9 @@ static inline bool cl_guard_enter(void)
 }
 
 /*
- * The guard of a function that needs no more of CL_DOOR.  No lock may be held.
- * CL_UNCANCELLED, and then cl_guard_enter(), whose result is in bool @ours.  CL_DOOR (shim/door.h) is
- * this guard and more: it starts sharing, and does the collector's work.
+ * The guard of a function that needs neither of the two things that CL_DOOR (shim/door.h) adds: the start of sharing and
+ * the collector's work.  It is CL_UNCANCELLED and cl_guard_enter(), whose result it declares as bool @ours.  No lock
+ * may be held.
  */
 #define CL_GUARD(ours)                                                            \
 	CL_UNCANCELLED;                                                           \
