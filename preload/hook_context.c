@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks for calls that end contexts, and their blocks and events with them, and for the one that initializes
- * the driver.
+ * Hooks for cuInit() and for calls that create, retain, release and end contexts.  The blocks and events of a context
+ * end with it.
  *
  * What must hold: the shim forgets what belonged to a context if and only if the context has
  * ended.  A call that fails ends nothing.  After a call that only drops a reference, the hook asks

@@ -44,13 +44,13 @@ CL_HOOKED_CALLS(X)
 #undef X
 
 /*
- * Fills the map, after the driver was found.  @stubs has the stub of each row and must stay valid for
+ * Fills the table, after the driver was found.  @stubs has the stub of each row and must stay valid for
  * good.  It is a parameter because the hook of cuGetProcAddress uses this file, so this file must not
  * use the hooks.  Several threads may call this at once.
  */
 typedef void cl_stub_fn(void);
 void cl_hook_table_fill(cl_stub_fn *const stubs[CL_HOOKS_N]);
-/* Returns true if the map is filled; costs one load.  If false, call cl_hooks_ready(). */
+/* Returns true if the table is filled; costs one load.  If false, call cl_hooks_ready(). */
 bool cl_hook_table_is_filled(void);
 
 /* Returns the row of @symbol, or NULL. */
@@ -59,7 +59,7 @@ const struct cl_hook *cl_hook_named(const char *symbol);
 /* Returns the driver's function for @hook, or NULL if this driver, once found, has none. */
 void *cl_hook_real(const struct cl_hook *hook);
 
-/* Returns the stub whose hook replaces @address, or NULL.  The map must be filled. */
+/* Returns the stub whose hook replaces @address, or NULL.  The table must be filled. */
 void *cl_hook_for(const void *address);
 
 /*

@@ -8,8 +8,8 @@
  * during a call to the driver.
  *
  * A hook calls these functions only when cl_sharing() is true.  The exceptions are export and
- * import, which make it true, and functions that say so.  So a process that shares nothing pays
- * one load and a branch.  A forked child starts as a process that shares nothing.
+ * import, which make it true, and functions whose comment says so, here or in one of these headers.  So
+ * a process that shares nothing pays one load and a branch.  A forked child starts as a process that shares nothing.
  */
 #ifndef CL_SHIM_H
 #define CL_SHIM_H

@@ -35,7 +35,8 @@ enum cl_block_state {
 	CL_BLOCK_BLOCKED,   /* in limbo: it is READY but for its context, which is ending */
 	CL_BLOCK_RELEASING, /* a thread of ours is in the driver with it, to give it back */
 	CL_BLOCK_UNTRACKED, /* freed, but without a record: nobody can say who holds it */
-	CL_BLOCK_ORPHANED,  /* the driver no longer has it, but holders keep its record */
+	/* the driver no longer has it, or the program has unmapped it (virtual memory); holders keep its record */
+	CL_BLOCK_ORPHANED,
 	CL_BLOCK_DELETED,   /* its struct is about to be freed */
 	CL_BLOCK_STATES,
 };

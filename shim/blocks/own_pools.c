@@ -73,7 +73,7 @@ struct cl_own_pool *cl_own_pool_get(struct cl_own_pools *pools, uint64_t handle)
 
 void cl_own_pool_put(struct cl_own_pools *pools, struct cl_own_pool *pool)
 {
-	/* an ENDING pool always has blocks; a DUE pool is freed by cl_own_pool_take_due() */
+	/* an ENDING pool becomes DUE, and cl_own_pool_take_due() frees that */
 	if (pool && !--pool->blocks && (pool->phase == CL_OWN_POOL_LIVE || pool->phase == CL_OWN_POOL_GONE))
 		set_phase(pools, pool, CL_OWN_POOL_GONE);
 }

@@ -4,14 +4,15 @@
  *
  * A program may free its blocks and then destroy their pool.  As long as such a block waits in the
  * limbo, the driver would see the two in the other order: it destroys the pool first, and gets the block
- * later.  The driver 580.159.04 then crashes, now and then, where another pool is destroyed (seen with
+ * later.  The driver 580.159.04 then crashes, now and then, when another pool is destroyed (seen with
  * cuda.core's tests).
  *
  * What must hold: the driver destroys a pool after it has got back each shared block of that pool that
- * the program has freed until then.  The program's call to destroy the pool returns CUDA_SUCCESS.  The
- * memory that the pool keeps of other freed blocks stays until then: of a pool of which a block was
- * exported a trim gives nothing back, and one of which others have imported it has ended the process (measured,
- * doc/measurements.md).
+ * the program has freed until then.  The program's call to destroy the pool returns CUDA_SUCCESS.
+ *
+ * The pool also keeps the memory of other freed blocks until then.  A trim would not help: it gives nothing back
+ * from a pool of which a block was exported, and a trim of a pool that another process has imported has ended the
+ * process (measured, doc/measurements.md).
  *
  * A pool that another process has shared with this one is on these lists if the program has destroyed it
  * while frees of its imports are kept back.  It waits for these frees as a pool of this process waits for
@@ -30,11 +31,17 @@
 struct cl_own_pool {
 	struct cl_node node; /* on the list of its phase */
 	uint64_t handle;     /* its CUmemoryPool */
-	uint64_t blocks;     /* structs of blocks that point here */
-	uint64_t in_limbo;   /* how many of these blocks the program has freed and the driver has not got back */
+	/* how many structs of blocks point here, and one more while a call that destroys it (NOW) is in the driver */
+	uint64_t blocks;
+	/*
+	 * How many of these blocks the program has freed and the driver has not got back, and one more while a call
+	 * that destroys it (LATER) is under way.  Of a pool of another process: how many imports are kept back.
+	 */
+	uint64_t in_limbo;
 	uint8_t phase;	     /* enum cl_own_pool_phase */
 	uint64_t number;     /* which handles of its blocks have (exporter/async.h); 0: none yet */
-	struct cl_own_fd kept; /* a descriptor of it, once the program has destroyed it; .ino 0: none */
+	/* a descriptor of it, once the program has destroyed it; none if .ino is 0, as in a new struct */
+	struct cl_own_fd kept;
 	struct cl_node keeps;  /* on the list of those that keep one */
 };
 enum cl_own_pool_phase {
@@ -91,9 +98,9 @@ void cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
 bool cl_own_pool_is_ending(const struct cl_own_pools *pools, uint64_t handle);
 
 /*
- * The program destroys the pool with @handle, of which handles were made.  Keeps @fd, a descriptor of it, for who
- * opens its blocks, as long as there are any; -1: closes what it kept.  Returns false, and has not taken @fd, if
- * no block of it is known.
+ * The program destroys the pool with @handle, of which handles were made.  Keeps @fd, a descriptor of it, for
+ * importers, until the last block of the pool is gone.  An @fd of -1 closes the descriptor that was kept before.
+ * Returns false, and has not taken @fd, if no block of the pool is known.
  */
 bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd);
 

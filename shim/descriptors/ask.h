@@ -8,7 +8,8 @@
  *    .most puts the deadline off, because a driver can need tens of milliseconds for each descriptor
  *    (doc/measurements.md), but never past .latest.  A caller that asks anew, because something was mapped or
  *    unmapped meanwhile, decides whether what came before counts: else an exporter that does so all the time could
- *    have an importer begin anew for minutes.  If the exporter is dead it returns at once, even if somebody else has its socket open.
+ *    have an importer begin anew for minutes.  If the exporter is dead it returns at once, even if another process
+ *    has its socket open.
  *  - A descriptor is given to the caller only from the process that has made the exporter's file, as far
  *    as the kernel can tell: the same effective user, and the pid of the file or, from another PID
  *    namespace, of the process that has its lock.  A process that this one cannot see is known by its user alone.

@@ -26,8 +26,8 @@
 #define CL_FLIGHTS 4096u
 
 /*
- * Around each call that makes or closes such descriptors, also around the driver's.  The thread waits for nothing else
- * in between.
+ * begin() and end() enclose each call that makes or closes such descriptors, also a call of the driver.  The thread waits
+ * for nothing else in between.
  */
 void cl_flight_begin(void);
 void cl_flight_end(void);

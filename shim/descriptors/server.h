@@ -48,10 +48,10 @@
 extern uint64_t cl_serve_look;
 
 /*
- * The exporter's callback: makes descriptors of the pieces from @request->from on.  Writes up to
- * @request->most and CL_SERVE_BATCH of them, which are in flight (flight.h), to @fds, what they are to @piece, and how many pieces there are in all to
- * *@total.  Returns how many it has written, or -errno; then it has closed what it made.  The service
- * closes the descriptors.
+ * The exporter's callback: makes descriptors of the pieces from @request->from on.  Makes up to @request->most of them
+ * and up to CL_SERVE_BATCH.  They are in flight (flight.h).  Writes them to @fds, what they are to @piece, and how many
+ * pieces there are in all to *@total.  Returns how many it has written, or -errno; then it has closed what it made.
+ * The service closes the descriptors.
  *
  * The service's thread calls it, without a lock of ours.  After the program has closed our descriptors, two
  * threads may call it at once for a moment.

@@ -30,7 +30,7 @@ enum {
 	TYPE = 8,
 	TEXT_LENGTH = 16,
 	TEXT_STATE = 32,
-	TEXT_KIND = 2, /* a bit of its state: three of its kind, of being compact, of being ASCII */
+	TEXT_KIND = 2, /* the first of three bits of its state that give its kind; one for compact and one for ASCII follow */
 	BYTES_SIZE = 16,
 	BYTES_TEXT = 32,
 	CODE_MOST = 160,

@@ -66,8 +66,9 @@ void cl_import_log_opens(uint32_t index, uint64_t opens);
  */
 bool cl_finding_add_locked(const struct cl_finding *finding);
 /*
- * The same for @note, which is no finding.  If there is a note of the same place, its count and its bytes are raised
- * instead.  Notes take at most an eighth of the entries, so that there is room for findings.
+ * Writes @note, which is no finding, in the same way.  If an earlier note is of the same kind, call, memory, device,
+ * result and stack, @note gets no entry of its own: its `times` and `size` are added to the earlier one's.  A note
+ * whose `times` is 0 only adds bytes.  Notes take at most an eighth of the entries, so that there is room for findings.
  */
 void cl_finding_tally_locked(const struct cl_finding *note);
 

@@ -38,7 +38,9 @@ enum cl_trace_what {
 	CL_TRACE_HELD,	    /* KEY, record: in the limbo, waits for its holders */
 	CL_TRACE_READY,	    /* KEY, record: in the limbo, may go */
 	CL_TRACE_RELEASED,  /* KEY, record: the driver has it back; value: bytes in the limbo now */
-	CL_TRACE_ORPHANED,	    /* as RELEASED, because its context ended */
+	CL_TRACE_ORPHANED,	    /* as RELEASED, but it went in another way, also if nobody holds it: its context
+			       ended, the program unmapped it, its free was only observed, or another block
+			       is at its address */
 	CL_TRACE_UNTRACKED,	    /* KEY: freed, but it has no record, so nobody can say who holds it */
 	CL_TRACE_WAITED,    /* size: bytes that were missing (0: not known); value: waited so long, ns */
 	CL_TRACE_ASKED,	    /* pid, file_id: that exporter was asked for memory; size: what it had

@@ -180,7 +180,8 @@ typedef struct CUctxCreateParams_st CUctxCreateParams;
 	  (CUdeviceptr dptr, CUstream stream), (dptr, stream))                                     \
 	X(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, 2, PFN_cuMemFreeAsync_v11020_ptsz,         \
 	  (CUdeviceptr dptr, CUstream stream), (dptr, stream))                                     \
-	/* only goes on to the driver: who patches this call then is not told of ours (driver/wait.c) */ \
+	/* only goes on to the driver: a library that patches this hook does not see the calls     \
+	   that we make (driver/wait.c) */                                                         \
 	X(cuMemFreeHost, "cuMemFreeHost", 2000, 0, PFN_cuMemFreeHost_v2000, (void *pointer), (pointer)) \
 	/* sharing memory by descriptors and fabric handles: counted */                            \
 	X(cuMemMap, "cuMemMap", 10020, 0, PFN_cuMemMap_v10020,                                     \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of the driver that need no context, made where the current one has ended.
+ * Calls of the driver that need no context, in a thread whose current context has ended: a second thread, which has no
+ * context, makes them.
  *
  * What must hold: the current context of the program's thread stays what it was.
  *

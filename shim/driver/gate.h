@@ -2,12 +2,13 @@
 /*
  * Keeps a primary context from ending while a thread borrows or creates it.  Counts the program's
  * references to it: UCX retains and releases it around each copy, and only the last release can end it.
- * Counts calls that nobody watches ("unwatched"), because they began before the process shared or
- * can neither create nor end the context; ends wait for them, too.  Has the condition variable for all
- * waits for contexts and blocks.
+ * Counts two kinds of calls that it does not watch, and the end of a context waits for both: unwatched calls
+ * (.unwatched), which began before the process shared, and calls beside others, which can neither create nor
+ * end the context.  Has the condition variable for all waits for contexts and blocks.
  *
  * The caller of a function that ends in _locked holds cl_exports_lock.  The other functions take
- * it, except for those on unwatched calls and references, which use atomics.  Fork: cl_gate_forget().
+ * it, except for those on unwatched calls, on calls beside others and on references, which use atomics.
+ * Fork: cl_gate_forget().
  */
 #ifndef CL_GATE_H
 #define CL_GATE_H

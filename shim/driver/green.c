@@ -18,7 +18,7 @@ struct green {
 };
 static struct cl_list greens; /* the newest first */
 static uint64_t made;
-/* Last in rank: no other lock is taken, and no CUDA call is made, while it is held. */
+/* No other lock is taken, and no CUDA call is made, while this lock is held. */
 static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_GREEN);
 
 _Atomic uint32_t cl_green_known;

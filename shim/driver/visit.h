@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A visit: a time in which a thread calls the driver for us in a given context, to free a block, to
- * query a fence or to destroy an event.
+ * A visit: a time in which a thread calls the driver for us in a given context, to free a block, to query a fence or
+ * to destroy an event; or in whatever context is current, to end a pool or to unmap an import of a pool's block.
  *
  * What must hold: no thread is in a visit to a context while a call of the program may end that
  * context.  So a context counts its visits, and cl_context_close() waits until there are none.
@@ -35,7 +35,11 @@ struct cl_visit {
 	struct cl_context *context;
 	struct cl_stay stay;
 	bool is_there;	/* the context is the current one */
-	bool has_ended; /* the driver says that it has, past our hooks, and with it what it had.  Neither: another error */
+	/*
+	 * The driver says that the context has ended, past our hooks, and with it all that belonged to it.  If neither
+	 * this nor .is_there is true, the driver refused to make the context current for another reason.
+	 */
+	bool has_ended;
 };
 /*
  * begin() counts the visit and releases the lock; end() takes the lock again.  The caller has seen

@@ -23,7 +23,10 @@ enum {
 	LAST_PAGE = 4 << 10, /* of a piece, in which the kept byte lies */
 };
 
-/* Returns true if a capture has refused the call, and is spoilt now: another call might be let through. */
+/*
+ * Returns true if the driver has refused a call because of a capture, which is spoilt now.  Then the program gets that
+ * refusal: the wait does not go on with another kind of call, which the driver might not refuse.
+ */
 static bool is_of_a_capture(CUresult result)
 {
 	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -34,7 +37,7 @@ static CUresult make_pinned(void **at, size_t size)
 	return cl_driver.cuMemHostAlloc(at, size, CU_MEMHOSTALLOC_WRITECOMBINED);
 }
 
-/* A capture that began after @at was made has refused its end: ends it all the same. */
+/* Frees @at, whose free the driver has refused because of a capture that began after @at was allocated. */
 static __attribute__((noinline, cold)) void end_relaxed(CUdeviceptr at, bool pinned)
 {
 	struct cl_stay stay;

@@ -11,7 +11,8 @@
  *    each context keeps one byte until it ends.  Then another byte takes 2 us, and its end 2 us.
  *  - A byte of the device, where nothing can be kept, or no pinned memory is to be had.  It takes 3 us, or 70 to 90 where
  *    the driver makes a piece of 2 MiB for it.
- * The first free of a context makes the rest of the piece, then the byte, and waits by the end of the rest.
+ * The first free in a context allocates all of the piece but its last page, then the byte, which so comes to lie in that
+ * page.  It waits by freeing the first part.
  *
  * The program must not see the byte that is kept: a query or a second free of memory that it has freed would find it
  * if it lay there.  So the byte is write-combined, for which the driver has pieces of their own, and it is kept only at
@@ -33,7 +34,7 @@ struct cl_wait_in {
 	uint64_t number;
 	uint16_t index;
 };
-/* @context may be NULL.  Its lock is held, see context.h. */
+/* @context may be NULL.  The caller holds cl_imports_lock or cl_exports_lock (context.h). */
 static inline struct cl_wait_in cl_wait_in(const struct cl_context *context)
 {
 	return context ? (struct cl_wait_in){ context->number, context->index } : (struct cl_wait_in){ 0 };

@@ -30,7 +30,10 @@ struct cl_exporter;
 
 enum { CL_ASYNC_DEVICES = 64 }; /* devices from this number on keep their pools */
 
-/* Returns true if pools are made exportable: the options ask for it, and the driver has all calls and is not slow. */
+/*
+ * Returns true if pools are made exportable: the options ask for it, the driver has all calls for it, and it is not one
+ * that becomes slow by it (cl_virtual_is_slow_driver()).
+ */
 bool cl_async_is_on(void);
 
 /*
@@ -101,8 +104,9 @@ CUresult cl_async_threshold_get(CUmemoryPool pool, cuuint64_t *threshold);
 
 /*
  * The program asks for a handle of a block of @pool.  The first call has the driver export the pool, and raises its
- * threshold; others wait for that, up to a second, and it for threads that set the threshold.  Returns the pool's number, which goes into the handle.
- * Returns 0 if the pool is not known, is being destroyed, or the driver refuses to export it.
+ * threshold.  It waits, up to a second, for threads that set the threshold.  Other calls wait, up to a second, for the
+ * first one.  Returns the pool's number, which goes into the handle.  Returns 0 if the pool is not known, is being
+ * destroyed, or the driver refuses to export it.
  */
 uint64_t cl_async_hand_out(CUmemoryPool pool);
 /* Returns true if @pool is exportable only because of us. */

@@ -111,9 +111,8 @@ static CUresult freed_now(struct cl_exporter *ex, const struct taken *taken, CUr
 }
 
 /*
- * Ends FREE_OBSERVED: the driver has freed @block, or has refused to.  It is forgotten as if its
- * context had ended: processes that have it keep its record until they close, and later opens of
- * its handles are seen to be stale.
+ * Ends FREE_OBSERVED: the driver has freed @block, or has refused to.  A freed one is forgotten.  Processes that
+ * have it open keep its record until they close it, and later opens of its handles are seen to be stale.
  */
 static CUresult freed_observed(struct cl_exporter *ex, struct cl_block *block, CUresult result)
 {

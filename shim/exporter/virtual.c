@@ -449,8 +449,8 @@ static bool end_range_locked(struct cl_exporter *ex, struct cl_range *range, uin
 
 /*
  * Before the driver's unmap: from now on handles of the mappings in this range are neither made nor opened.
- * Waits up to cl_virtual_export_wait, without the lock, for threads that have descriptors of them made.  Returns true if some
- * block is ORPHANED now.
+ * Waits up to cl_virtual_export_wait, without the lock, for threads that have descriptors of them made.  Returns true
+ * if some block is ORPHANED now.
  */
 static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint32_t stack)
 {

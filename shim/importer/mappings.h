@@ -144,10 +144,10 @@ static inline int cl_hold_get_locked(struct cl_peer *peer, const struct cl_stamp
 	return 0;
 }
 /*
- * A hold could not be had yet: -EAGAIN.  Waits a moment, in which the caller has no lock, so that other
- * threads open and close meanwhile.  Then the caller asks again.  Returns false at once if that has taken so
- * long that the handle must be refused: its program frees the block, or its exporter was stopped or killed just
- * there.
+ * Called when a hold could not be had yet (-EAGAIN), without a lock, so that other threads open and close meanwhile.
+ * Waits a moment and returns true: the caller asks for the hold again.  If the waits of @wait have taken too long,
+ * returns false at once: the caller refuses the handle.  Then a free of the block waits in the driver, or its exporter
+ * was stopped or killed during one.
  */
 struct cl_hold_wait {
 	uint64_t until; /* all zeros at first */

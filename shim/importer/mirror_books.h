@@ -45,8 +45,9 @@ struct cl_mirror {
 	struct cl_mirrored *piece; /* in order of their offsets */
 	uint64_t pieces, piece_room;
 	bool refused;	  /* the driver has refused to unmap something */
-	uint64_t lacks;	  /* of .devices, those that the driver has refused access to some piece: as an opener's it is asked for again */
-	uint64_t devices; /* that have access; written under the lock, too */
+	/* those of .devices to which the driver has refused some piece; an open by such a device asks it again */
+	uint64_t lacks;
+	uint64_t devices; /* a bit for each device that has access; written under the lock, too */
 };
 
 /* A reservation of an exporter, while it has mirrors or a thread wants the turn with it. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector: one thread a process, which gives blocks back as they come free, so that memory
- * returns even while the program sleeps.  And a collection, its work: it finds the blocks of the
- * limbo that may go, and gives them back.  Any thread may collect, and several may at once.
+ * The collector is a thread, one in each process.  It gives blocks back as they come free, so that memory
+ * returns even while the program sleeps.  Its work is the collection: to find the blocks of the limbo
+ * that may go, and to give them back.  Any thread may collect, and several may at once.
  * Nothing here fails: a block that cannot go yet stays in the limbo.
  *
  * The first block that enters the limbo starts it.  It sleeps on a futex in the exporter file,

@@ -7,12 +7,16 @@
  *
  *   from                 to                  by
  *   LIVE                 FREEING             a thread of the program frees it: take_for_free()
+ *                        ORPHANED, DELETED   the program unmaps it (virtual memory), or the driver has made
+ *                                            another block at its address: with holders, without
+ *                        DELETED             it got no record, which virtual memory needs
  *   FREEING              LIVE                the driver refused the free
  *                        DELETED             the driver took it: nobody has it or can get it
  *                        GRACE, HELD,        it enters the limbo: the first of these that applies
  *                          FENCED, READY
  *                        UNTRACKED           it has no record, and it is a pool's, or it shares an allocation
  *                                            of the driver
+ *                        ORPHANED, DELETED   the driver took it under CULIMBO_MODE=observe: with holders, without
  *   GRACE                GRACE               the wheel: another bucket
  *                        HELD, FENCED, READY its grace is over, or the budget is, or memory is short
  *   HELD                 HELD                a holder went, another is left
@@ -30,8 +34,8 @@
  *   ORPHANED             DELETED             its last holder went
  *   any other            ORPHANED, DELETED   its context died: with holders, without
  *
- * "Any other" is any state but RELEASING: the end of a context waits for that one.  A LIVE block
- * also becomes ORPHANED or DELETED when the driver has made another block at its address.  An
+ * "Any other" is any state but RELEASING and ORPHANED.  The end of a context waits for a RELEASING block.  An
+ * ORPHANED block belongs to no context any more.  A FREEING block goes when its thread is back from the driver.  An
  * UNTRACKED block has no record for holders to keep, so it can only become DELETED.
  */
 #ifdef CL_DEBUG

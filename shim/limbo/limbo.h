@@ -76,16 +76,21 @@ struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_ki
 					      uint64_t key);
 
 /*
- * Forgets @block because the driver no longer has it: its context has ended, or it went behind our back.
+ * Forgets @block, which leaves the table.  The caller knows one of these of it:
+ *  - Its context has ended.
+ *  - It went behind our back: the driver has made another block at its address.
+ *  - The driver has freed it at once, although others may hold it (CULIMBO_MODE=observe).
+ *  - The program unmaps it (virtual memory).
+ *  - It has just been made, and got no record, which virtual memory needs.
  * Returns false if @block is deleted.  Returns true if importers still hold its record, so that @block is
  * ORPHANED: the caller must have the collector run within CL_REAP_EVERY (cl_collector_watch_holders()).
  */
 bool cl_limbo_forget_block_locked(struct cl_exporter *ex, struct cl_block *block);
 
 /*
- * For the thread that is freeing @block (FREEING) and is back from the driver, which has not freed it.
- * Returns true if the context of @block has ended meanwhile.  Then it forgets @block, and *orphaned is
- * what cl_limbo_forget_block_locked() returned.
+ * For the thread that is freeing @block (FREEING) and is back from the driver, whose free has not freed it.
+ * If the context of @block has ended meanwhile, forgets @block, sets *orphaned to what
+ * cl_limbo_forget_block_locked() returns, and returns true.  Else returns false.
  */
 static inline bool cl_limbo_context_died_locked(struct cl_exporter *ex, struct cl_block *block, bool *orphaned)
 {

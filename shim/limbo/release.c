@@ -378,8 +378,9 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 }
 
 /*
- * Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records.  It passes as many of
- * other contexts: a program that frees those of two contexts in turn would otherwise have each waited for alone.
+ * Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records.  Passes over up to CL_BATCH
+ * blocks of other contexts on the way.  If it stopped at the first of these, a program that frees blocks of two contexts
+ * in turn would get batches of one block, each with a wait of its own.
  */
 static void take_batch_locked(struct cl_exporter *ex, struct cl_batch *batch)
 {

@@ -3,8 +3,8 @@
  * The host's other exporters, for an allocation that fails: what may come free from their
  * limbos, what has come free, and how they are asked for it.
  *
- * Counters that only grow (struct cl_device_limbo) tell what came free.  So it shows that an exporter
- * has given memory back even if it has put new blocks into its limbo meanwhile.
+ * An exporter counts what enters its limbo and what goes back to the driver, and both counters only grow
+ * (struct cl_device_limbo).  So they show what came free, even if new blocks have entered the limbo meanwhile.
  *
  * Any thread; one thread at a time for each cl_pressure.  The caller holds no lock.  No CUDA call
  * is made.

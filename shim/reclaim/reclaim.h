@@ -19,12 +19,12 @@
  *		result = ...;
  *	cl_retry_end(&retry);
  *
- * One thread calls all three, without a lock.  For memory, each cl_retry_again() gives back what
- * our own limbo can give, and asks the program's callbacks and the host's other exporters.  It
- * returns true if something came free anywhere since the last call; it waits while something may still come.  It returns false at once
- * if nobody has anything, else after CULIMBO_PRESSURE_WAIT in all, and the time that it takes to
- * give back what there is.  Only memory of the device goes, and nothing at all if the call needs
- * more than the driver and the limbos have together.
+ * One thread calls all three, without a lock, also in a process that shares nothing: other processes may have memory
+ * to give.  For memory, each cl_retry_again() gives back what our own limbo can give, and asks the program's
+ * callbacks and the host's other exporters.  It returns true if something came free anywhere since the last call.
+ * It waits while something may still come.  It returns false at once if nobody has anything, else after
+ * CULIMBO_PRESSURE_WAIT in all, and the time that it takes to give back what there is.  Only memory of the
+ * device goes, and nothing at all if the call needs more than the driver and the limbos have together.
  *
  * For an event only this process's own events help: destroyed ones that wait in the limbo go, held
  * or not, the oldest first.

@@ -101,7 +101,11 @@ enum cl_state {
 	CL_EXPORTED = 1, /* the program has it */
 	CL_LIMBO = 2,	 /* the program has freed it; the driver has not */
 	CL_DYING = 3,	 /* the exporter is finding out whether it may free it: importers ask again for a while */
-	CL_ORPHANED = 4,	 /* the driver has freed it although it was held: its context ended, or see .given_back */
+	/*
+	 * the driver has freed it although it was held: its context ended, or see .given_back; or the program has
+	 * unmapped it (virtual memory)
+	 */
+	CL_ORPHANED = 4,
 };
 
 /*

@@ -70,7 +70,7 @@ enum cl_view_class {
 	CL_VIEW_GRACE,	     /* freed; a handle may be on its way */
 	CL_VIEW_LIMBO,	     /* freed, on its way back to the driver */
 	CL_VIEW_HELD,	     /* not freed, mapped by others */
-	CL_VIEW_ORPHANED,	     /* orphaned: its context ended, and others map it */
+	CL_VIEW_ORPHANED,	     /* the driver has freed or unmapped it, and others still map it */
 	CL_VIEW_LIVE,	     /* exported, not freed, held by nobody */
 	CL_VIEW_CLASSES,
 };
