@@ -26,7 +26,7 @@ CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size);
 CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size);
 /*
  * The driver has reserved addresses, given the program the handle of what is mapped at @dptr once more, or mapped
- * @handle, from @offset on, at @dptr: notes it.
+ * @handle, from @offset on, at @dptr: remembers it.
  */
 void cl_virtual_reserved(CUdeviceptr dptr, size_t size);
 void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr);

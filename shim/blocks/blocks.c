@@ -150,8 +150,8 @@ struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind 
 	if (block && record_prepare(blocks))
 		return block;
 	free(block);
-	cl_log_once(CL_LOG_WARN, "no memory for the record of an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY. The "
-				 "process is out of host memory, not of the GPU's");
+	cl_log_once(CL_LOG_WARN, "no memory for the record of an export: the export is refused with "
+				 "CUDA_ERROR_OUT_OF_MEMORY. The process is out of host memory, not of the GPU's");
 	return NULL;
 }
 

@@ -95,9 +95,10 @@ static CUresult export_pool(CUmemoryPool handle, int *fd)
 	if (result == CUDA_SUCCESS) {
 		*fd = cl_flight_enter(*fd);
 		if (*fd < 0) {
-			cl_log_once(CL_LOG_WARN, "the descriptor of a memory pool is lost: what was to be done with it "
-						 "is refused, as where there are no descriptors");
-			result = CUDA_ERROR_OPERATING_SYSTEM; /* as the driver says that there are no descriptors */
+			cl_log_once(CL_LOG_WARN, "the program has closed the descriptor of a memory pool, or there was no room "
+						 "to keep it: the call that needed it fails as if the process had no "
+						 "descriptors left");
+			result = CUDA_ERROR_OPERATING_SYSTEM; /* as from the driver when no descriptors are left */
 		}
 	}
 	cl_flight_end();
@@ -106,8 +107,7 @@ static CUresult export_pool(CUmemoryPool handle, int *fd)
 
 void cl_async_say_no_memory(void)
 {
-	cl_log_once(CL_LOG_ERROR, "no memory to note a memory pool: what it allocates cannot be shared by handles. The process "
-				  "is out of host memory, not of the GPU's");
+	cl_log_once(CL_LOG_ERROR, "no host memory to remember a memory pool: what it allocates cannot be shared by handles");
 }
 
 /* ------------------------------------------------------------------- the stand-ins */

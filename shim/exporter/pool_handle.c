@@ -151,7 +151,7 @@ static uint32_t share_first(struct cl_exporter *ex, CUdeviceptr base, struct cl_
 	known = ours && block->pool;
 	if (known)
 		block->pool->number = number;
-	else /* the block was freed meanwhile; or no memory was left to note its pool, and it can't be handed over */
+	else /* the block was freed meanwhile; or no memory was left to remember its pool, and it can't be handed over */
 		stamp.record = CL_NO_RECORD;
 	cl_unlock(&cl_exports_lock);
 	/* a driver that shuts down does not say of which pool a block is */

@@ -41,8 +41,7 @@ struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle)
 
 static void say_no_memory(void)
 {
-	cl_log_once(CL_LOG_WARN, "no memory to note virtual memory: some of it cannot be shared. The process is out of "
-				 "host memory, not of the GPU's");
+	cl_log_once(CL_LOG_WARN, "no host memory to remember virtual memory: some of it cannot be shared");
 }
 
 void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl_physical *what)

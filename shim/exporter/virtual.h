@@ -57,7 +57,7 @@ bool cl_virtual_is_slow_driver(void);
 /*
  * In place of cuMemCreate(), with its arguments and results.  If another process could map such memory, asks
  * the driver to make it exportable by descriptor as well.  If the driver refuses that with any error but
- * CUDA_ERROR_OUT_OF_MEMORY, asks again for what the program wants.  Notes the allocation (ranges.h).
+ * CUDA_ERROR_OUT_OF_MEMORY, asks again for what the program wants.  Remembers the allocation (ranges.h).
  */
 CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			 unsigned long long flags);

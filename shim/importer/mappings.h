@@ -200,7 +200,7 @@ static inline bool cl_mapping_is_going(const struct cl_mapping *mapping)
 	return cl_context_ends(mapping->of.context);
 }
 /*
- * Notes one successful open at @key.  @newest is what cl_mapping_find_locked() returned.
+ * Adds one successful open at @key.  @newest is what cl_mapping_find_locked() returned.
  * Returns its mapping, NULL if there is no memory for a new one.
  */
 struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,

@@ -53,7 +53,7 @@ static CUresult set_access(CUdeviceptr begin, uint64_t size, uint64_t devices)
 
 /*
  * Gives @must and @others access to @run of @mirror.  Returns the driver's answer for @must: one of the others may be
- * out of reach of the memory's device, though it reaches the opener's.  Such a one is noted in .lacks.
+ * out of reach of the memory's device, though it reaches the opener's.  Such a one is entered in .lacks.
  */
 static CUresult give_access(struct cl_mirror *mirror, struct cl_mirror_run run, uint64_t must, uint64_t others)
 {

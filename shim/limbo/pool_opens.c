@@ -138,7 +138,7 @@ static CUresult close_one(struct cl_exporter *ex, struct cl_pool_open *open, boo
 	if (!cl_pool_import_free(ex, open->link.key, &result, wake))
 		result = cl_driver.cuMemFree_v2(open->link.key);
 	/*
-	 * the driver has no such import any more: there was no memory to note it, and another close has ended it; or
+	 * the driver has no such import any more: there was no memory to remember it, and another close has ended it; or
 	 * the program has unmapped it past our hooks
 	 */
 	if (result == CUDA_ERROR_INVALID_VALUE)

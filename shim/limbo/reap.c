@@ -66,8 +66,9 @@ static unsigned int reap(struct cl_exporter *ex, bool locked)
 
 	if (sum.holds)
 		cl_log(CL_LOG_INFO,
-		       "%u process%s with %u block%s of this one open ha%s ended: culimbo has taken them back", sum.slots,
-		       sum.slots == 1 ? "" : "es", sum.holds, sum.holds == 1 ? "" : "s", sum.slots == 1 ? "s" : "ve");
+		       "%u process%s with %u block%s of this one open ha%s ended without closing %s: culimbo has taken the "
+		       "hold%s back", sum.slots, sum.slots == 1 ? "" : "es", sum.holds, sum.holds == 1 ? "" : "s",
+		       sum.slots == 1 ? "s" : "ve", sum.holds == 1 ? "it" : "them", sum.holds == 1 ? "" : "s");
 	if (sum.outlived)
 		cl_log_once(CL_LOG_WARN,
 			    "process %u, which holds blocks of this one, has ended, but a process that it forked keeps its "

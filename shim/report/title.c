@@ -211,7 +211,7 @@ void cl_report_make_title(struct cl_report *report, const struct cl_report_group
 			snprintf(to, 512, "STALE: %s had %s %s before process %u opened %s", other, freed, sum, pid, them);
 		break;
 	case CL_REPORT_EVENT_DESTROYED_TWICE:
-		snprintf(to, 512, "MISUSE: process %u destroyed %s twice (bare, the driver can crash)", pid, sum);
+		snprintf(to, 512, "MISUSE: process %u destroyed %s twice (without culimbo the driver can crash)", pid, sum);
 		break;
 	case CL_REPORT_EVENT_FORCED_OUT:
 		snprintf(to, 512, "FORCED: process %u gave %s back before importers were done (CULIMBO_MAX_EVENTS)", pid,

@@ -30,12 +30,12 @@ uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const stru
 uint32_t cl_record_export_again(struct cl_region *region, uint32_t record, uint64_t now);
 /* EXPORTED to LIMBO: the program freed it. */
 void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now);
-/* Notes that the program frees it at @stack (0: not known).  A holder's death may be reported at that moment. */
+/* Writes that the program frees it at @stack (0: not known).  A holder's death may be reported at that moment. */
 static inline void cl_record_freed_from(struct cl_region *region, uint32_t record, uint32_t stack)
 {
 	atomic_store_explicit(&region->record[record].free_stack, stack, memory_order_relaxed);
 }
-/* Notes that the program unmaps it, at @stack (0: not known).  What follows is cl_record_orphan(). */
+/* Writes that the program unmaps it, at @stack (0: not known).  What follows is cl_record_orphan(). */
 void cl_record_unmapped(struct cl_region *region, uint32_t record, uint64_t now, uint32_t stack);
 /*
  * LIMBO, EXPORTED or ORPHANED to the next generation's FREE, unless somebody holds the record.

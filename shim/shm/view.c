@@ -292,7 +292,7 @@ bool cl_view_block(const struct cl_view *view, uint32_t record, struct cl_view_b
 		.device = r.device,
 		.exports = r.exports,
 		.exported = r.exported,
-		/* an unmap is noted before its record is ORPHANED */
+		/* an unmap writes .freed before its record is ORPHANED */
 		.freed = state == CL_EXPORTED ? 0 : r.freed,
 		.export_stack = r.export_stack,
 		.free_stack = state == CL_EXPORTED ? 0 : r.free_stack,

@@ -331,7 +331,7 @@ static CUdeviceptr open_virtual(CUipcMemHandle handle)
 	return 0;
 }
 
-/* The exporter may have had no memory to note what lies there. */
+/* The exporter may have had no memory to remember what lies there. */
 static void look_if_mapped(CUdeviceptr address, unsigned char value)
 {
 	char byte;

@@ -136,7 +136,7 @@ static void memory_without_memory(uint64_t collector)
 	is_refused(p, 0);
 	is_refused(p, 1);
 	CHECK(!cl_own.file_id);
-	CHECK_EQUAL(logged("no memory for the record of an export: it is refused with CUDA_ERROR_OUT_OF_MEMORY"), 1);
+	CHECK_EQUAL(logged("no memory for the record of an export: the export is refused with CUDA_ERROR_OUT_OF_MEMORY"), 1);
 	CHECK_EQUAL(logged("]: warning: "), 1);
 	/* no process has it: it is freed */
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
