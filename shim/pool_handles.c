@@ -148,25 +148,25 @@ static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl
 }
 
 /* Opens a handle that this process has made itself.  Returns what the program gets. */
-static CUresult open_own(const struct cl_pool_named *named, CUdeviceptr *dptr)
+static CUresult open_own(const struct cl_pool_resolved *resolved, CUdeviceptr *dptr)
 {
-	struct cl_pool_form form = named->form;
-	struct cl_resolved resolved = { .handle = form.zeros, .stamp = named->stamp, .pid = named->handle.pid,
-					.own = true, .known = true };
+	struct cl_pool_form form = resolved->form;
+	struct cl_resolved plain = { .handle = form.zeros, .stamp = resolved->stamp, .pid = resolved->handle.pid,
+				     .own = true, .known = true };
 	int err;
 
 	/* in the form of a handle, without a stamp */
 	memset(form.data + CL_POOL_DRIVERS, 0, sizeof form.data - CL_POOL_DRIVERS);
-	err = cl_pool_handle_own_open(&cl_exporter, named->stamp, form.zeros, dptr);
-	return !err ? CUDA_SUCCESS : err == -ENOMEM ? cl_virtual_say(resolved.pid, err) : cl_open_refuse(&resolved, CL_POOL);
+	err = cl_pool_handle_own_open(&cl_exporter, resolved->stamp, form.zeros, dptr);
+	return !err ? CUDA_SUCCESS : err == -ENOMEM ? cl_virtual_say(plain.pid, err) : cl_open_refuse(&plain, CL_POOL);
 }
 
 /*
- * Opens the block that @named names: imports its pool, if that is not done yet, and its pointer.  Returns
+ * Opens the block of @resolved: imports its pool, if that is not done yet, and its pointer.  Returns
  * CUDA_SUCCESS; CUDA_ERROR_INVALID_HANDLE if the handle is stale or its exporter is dead; or another error for the
  * program.
  */
-static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdeviceptr *dptr)
+static CUresult open_resolved(struct cl_pool_resolved *resolved, CUdevice device, CUdeviceptr *dptr)
 {
 	struct cl_context_name name = cl_context_name_current();
 	struct cl_pool_open *open = cl_pool_open_prepare();
@@ -175,15 +175,15 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 	CUresult result;
 
 	if (!open)
-		return cl_virtual_say(named->handle.pid, -ENOMEM);
+		return cl_virtual_say(resolved->handle.pid, -ENOMEM);
 	/* CUDA opens no legacy handle of a process that has ended, but would import a pool's pointer */
-	if (cl_gc_judge(&named->peer->region) == CL_DEAD) {
+	if (cl_gc_judge(&resolved->peer->region) == CL_DEAD) {
 		cl_pool_open_discard(open);
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
-	result = cl_virtual_sees(named->peer, named->stamp.record, named->stamp.generation, named->handle.pid);
+	result = cl_virtual_sees(resolved->peer, resolved->stamp.record, resolved->stamp.generation, resolved->handle.pid);
 	if (result == CUDA_SUCCESS)
-		result = cl_imported_pool_get(named, device, &pool);
+		result = cl_imported_pool_get(resolved, device, &pool);
 	if (result == CUDA_SUCCESS) {
 		result = cl_imported_pool_give_access(pool, device);
 		/*
@@ -193,7 +193,7 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 		if (result == CUDA_SUCCESS)
 			result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
-							(CUmemPoolPtrExportData *)(void *)named->form.data);
+							(CUmemPoolPtrExportData *)(void *)resolved->form.data);
 		cl_stay_end(&stay);
 		if (result == CUDA_SUCCESS) {
 			cl_pool_open_add(open, *dptr, &name, pool);
@@ -208,7 +208,7 @@ static CUresult open_named(struct cl_pool_named *named, CUdevice device, CUdevic
 CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			       CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
-	struct cl_pool_named named;
+	struct cl_pool_resolved resolved;
 	CUdevice device;
 	CUresult result;
 
@@ -220,15 +220,15 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 	result = cl_virtual_current_device(&device);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (cl_pool_named_get(&named, &handle))
+	if (cl_pool_resolve(&resolved, &handle))
 		return refuse(dptr, handle, NULL, flags, open);
-	if (!named.peer)
-		return open_own(&named, dptr);
-	result = open_named(&named, device, dptr);
-	cl_pool_named_put(&named);
+	if (!resolved.peer)
+		return open_own(&resolved, dptr);
+	result = open_resolved(&resolved, device, dptr);
+	cl_pool_resolved_put(&resolved);
 	/* its generation is over, or its exporter is dead */
 	if (result == CUDA_ERROR_INVALID_HANDLE)
-		result = refuse(dptr, handle, &named.form, flags, open);
+		result = refuse(dptr, handle, &resolved.form, flags, open);
 	return result;
 }
 

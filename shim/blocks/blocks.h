@@ -58,7 +58,7 @@ struct cl_block {
 	bool hashed : 1;	       /* it is in its table */
 	bool early : 1;		       /* its free goes to the driver before its grace is over */
 	bool unfenced : 1;	       /* nobody can say when its stream reaches its free, so it is never given back */
-	bool kept : 1;		       /* counted in `kept_mapped` */
+	bool counted : 1;	       /* `kept_mapped` counts it */
 	bool context_died : 1;	       /* its context ended while a thread was in the driver with it */
 	bool waits : 1;		       /* of a pool: the pool counts it as in the limbo */
 	/* not a bit of the byte above: the thread that has the block reads it without the lock */

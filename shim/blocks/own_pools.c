@@ -13,8 +13,8 @@ static struct cl_list *list_of(struct cl_own_pools *pools, uint8_t phase)
 		return &pools->live;
 	case CL_OWN_POOL_ENDING:
 		return &pools->ending;
-	case CL_OWN_POOL_DUE:
-		return &pools->due;
+	case CL_OWN_POOL_READY:
+		return &pools->ready;
 	default:
 		return NULL;
 	}
@@ -73,9 +73,9 @@ struct cl_own_pool *cl_own_pool_get(struct cl_own_pools *pools, uint64_t handle)
 
 void cl_own_pool_put(struct cl_own_pools *pools, struct cl_own_pool *pool)
 {
-	/* an ENDING pool becomes DUE, and cl_own_pool_take_due() frees that */
-	if (pool && !--pool->blocks && (pool->phase == CL_OWN_POOL_LIVE || pool->phase == CL_OWN_POOL_GONE))
-		set_phase(pools, pool, CL_OWN_POOL_GONE);
+	/* an ENDING pool becomes READY, and cl_own_pool_take_ready() frees that */
+	if (pool && !--pool->blocks && (pool->phase == CL_OWN_POOL_LIVE || pool->phase == CL_OWN_POOL_DEAD))
+		set_phase(pools, pool, CL_OWN_POOL_DEAD);
 }
 
 void cl_own_pool_entered(struct cl_own_pool *pool)
@@ -87,7 +87,7 @@ void cl_own_pool_entered(struct cl_own_pool *pool)
 void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool)
 {
 	if (pool && !--pool->in_limbo && pool->phase == CL_OWN_POOL_ENDING)
-		set_phase(pools, pool, CL_OWN_POOL_DUE);
+		set_phase(pools, pool, CL_OWN_POOL_READY);
 }
 
 bool cl_own_pool_would_wait(const struct cl_own_pools *pools, uint64_t handle)
@@ -120,13 +120,13 @@ void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool,
 	if (!pool)
 		return;
 	if (gone && pool->phase == CL_OWN_POOL_LIVE)
-		set_phase(pools, pool, CL_OWN_POOL_GONE);
+		set_phase(pools, pool, CL_OWN_POOL_DEAD);
 	cl_own_pool_put(pools, pool);
 }
 
 bool cl_own_pool_is_ending(const struct cl_own_pools *pools, uint64_t handle)
 {
-	return find(&pools->ending, handle) || find(&pools->due, handle);
+	return find(&pools->ending, handle) || find(&pools->ready, handle);
 }
 
 bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports)
@@ -172,12 +172,12 @@ void cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle)
 	cl_own_pool_left(pools, find(&pools->ending, handle));
 }
 
-uint64_t cl_own_pool_take_due(struct cl_own_pools *pools)
+uint64_t cl_own_pool_take_ready(struct cl_own_pools *pools)
 {
-	struct cl_own_pool *pool = CL_LIST_FIRST(&pools->due, struct cl_own_pool, node);
+	struct cl_own_pool *pool = CL_LIST_FIRST(&pools->ready, struct cl_own_pool, node);
 	uint64_t handle = pool ? pool->handle : 0;
 
 	if (pool)
-		set_phase(pools, pool, CL_OWN_POOL_GONE);
+		set_phase(pools, pool, CL_OWN_POOL_DEAD);
 	return handle;
 }

@@ -47,12 +47,12 @@ struct cl_own_pool {
 enum cl_own_pool_phase {
 	CL_OWN_POOL_LIVE,   /* the program has it: each pool begins so */
 	CL_OWN_POOL_ENDING, /* the program has destroyed it, and the limbo has blocks of it */
-	CL_OWN_POOL_DUE,    /* the program has destroyed it and the limbo has no block of it: the driver may destroy it */
-	CL_OWN_POOL_GONE,   /* the driver has destroyed it; another pool may get its handle */
+	CL_OWN_POOL_READY,  /* the program has destroyed it and the limbo has no block of it: the driver may destroy it */
+	CL_OWN_POOL_DEAD,   /* the driver has destroyed it; another pool may get its handle */
 };
 struct cl_own_pools {
 	/* by phase.  A process has few pools, and destroys few before their blocks are back. */
-	struct cl_list live, ending, due;
+	struct cl_list live, ending, ready;
 	struct cl_list keeping; /* a descriptor, whatever their phase */
 };
 
@@ -75,7 +75,7 @@ void cl_own_pool_left(struct cl_own_pools *pools, struct cl_own_pool *pool);
  * The program destroys the pool with @handle.  Returns what the caller has to do:
  *	NOW	has the driver destroy the pool, and then calls cl_own_pool_destroyed() with *pool
  *	LATER	gives the program CUDA_SUCCESS, and calls cl_own_pool_left() with *pool.  The pool becomes
- *		DUE when that is done and its blocks have left the limbo
+ *		READY when that is done and its blocks have left the limbo
  *	AGAIN	refuses: the program has destroyed the pool before
  */
 enum cl_own_pool_end { CL_OWN_POOL_NOW, CL_OWN_POOL_LATER, CL_OWN_POOL_AGAIN };
@@ -90,7 +90,7 @@ void cl_own_pool_destroyed(struct cl_own_pools *pools, struct cl_own_pool *pool,
  * destroy_imported(): the driver has refused to destroy a pool of another process, because frees of @imports
  * of its blocks are kept back.  Returns true if the pool waits for them (LATER).  Returns false if @imports
  * is 0, if the pool waits already, or without memory.  left_imported(): the driver has unmapped one of
- * them.  After the last one the pool is DUE.
+ * them.  After the last one the pool is READY.
  */
 bool cl_own_pool_destroy_imported(struct cl_own_pools *pools, uint64_t handle, uint64_t imports);
 void cl_own_pool_left_imported(struct cl_own_pools *pools, uint64_t handle);
@@ -107,7 +107,7 @@ bool cl_own_pool_keep(struct cl_own_pools *pools, uint64_t handle, int fd);
 /* In a forked child: closes what is kept, which would keep the pools' memory.  The memory of the structs stays. */
 void cl_own_pools_forget(struct cl_own_pools *pools);
 
-/* Takes a DUE pool and returns its handle, or 0 if there is none.  The caller has the driver destroy it. */
-uint64_t cl_own_pool_take_due(struct cl_own_pools *pools);
+/* Takes a READY pool and returns its handle, or 0 if there is none.  The caller has the driver destroy it. */
+uint64_t cl_own_pool_take_ready(struct cl_own_pools *pools);
 
 #endif

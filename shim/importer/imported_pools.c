@@ -55,39 +55,40 @@ static struct cl_imported_pool *find_locked(uint64_t exporter, uint64_t number)
 
 /* ------------------------------------------------------------- what a handle names */
 /*
- * Reads the export data of @named->handle from its record in @region.  Returns false if the record's block is not the
+ * Reads the export data of @resolved->handle from its record in @region.  Returns false if the record's block is not the
  * one that the handle names.
  */
-static bool read_data(struct cl_pool_named *named, const struct cl_region *region)
+static bool read_data(struct cl_pool_resolved *resolved, const struct cl_region *region)
 {
 	uint32_t chunks = atomic_load_explicit(&region->header->record_chunks, memory_order_acquire);
-	uint32_t record = named->stamp.record;
+	uint32_t record = resolved->stamp.record;
 	uint8_t handle[64];
 
-	/* from here on @named->stamp has the generation as the file counts it */
-	if (!cl_region_has_stamped(region, &named->stamp))
+	/* from here on @resolved->stamp has the generation as the file counts it */
+	if (!cl_region_has_stamped(region, &resolved->stamp))
 		return false;
 	if (record >= CL_RECORDS || chunks > CL_CHUNKS || record / CL_CHUNK >= chunks ||
 	    region->record[record].kind != CL_POOL)
 		return false;
 	cl_record_handle(region, record, handle);
-	memset(&named->form, 0, sizeof named->form);
-	memcpy(named->form.data, handle + 8, CL_POOL_DRIVERS);
+	memset(&resolved->form, 0, sizeof resolved->form);
+	memcpy(resolved->form.data, handle + 8, CL_POOL_DRIVERS);
 	/* the record may be another block's by now: then the generation is over, and the handle is refused as stale */
-	if (cl_pool_fingerprint(named->form.data) != named->handle.fingerprint)
+	if (cl_pool_fingerprint(resolved->form.data) != resolved->handle.fingerprint)
 		return false;
-	cl_pool_put_stamp(named->form.data, named->handle.fingerprint, named->handle.stamp, named->handle.pid);
+	cl_pool_put_stamp(resolved->form.data, resolved->handle.fingerprint, resolved->handle.stamp,
+			  resolved->handle.pid);
 	return true;
 }
 
 /*
- * Reads the export data of @named->handle from the file of another process, and keeps that file open until
- * cl_pool_named_put().  An earlier exporter may have had the file's number, and we may still know that one: then its
+ * Reads the export data of @resolved->handle from the file of another process, and keeps that file open until
+ * cl_pool_resolved_put().  An earlier exporter may have had the file's number, and we may still know that one: then its
  * successor is asked, as all other opens do.
  */
-static bool read_of_peer_locked(struct cl_pool_named *named)
+static bool read_of_peer_locked(struct cl_pool_resolved *resolved)
 {
-	const struct cl_stamp stamp = named->stamp;
+	const struct cl_stamp stamp = resolved->stamp;
 	int err = 0;
 
 	for (int tries = 0; tries < 2; tries++) {
@@ -95,9 +96,9 @@ static bool read_of_peer_locked(struct cl_pool_named *named)
 
 		if (!peer)
 			return false;
-		named->stamp = stamp;
-		if (read_data(named, &peer->region)) {
-			named->peer = peer;
+		resolved->stamp = stamp;
+		if (read_data(resolved, &peer->region)) {
+			resolved->peer = peer;
 			peer->holds++;
 			return true;
 		}
@@ -107,36 +108,36 @@ static bool read_of_peer_locked(struct cl_pool_named *named)
 	return false;
 }
 
-int cl_pool_named_get(struct cl_pool_named *named, const void *handle)
+int cl_pool_resolve(struct cl_pool_resolved *resolved, const void *handle)
 {
 	bool read = false, own = false;
 
-	memcpy(&named->handle, handle, sizeof named->handle);
-	named->stamp = cl_stamp_unpack(named->handle.stamp);
-	named->peer = NULL;
-	if (!named->stamp.file_id || named->handle.bytes || named->handle.more || named->handle.zero)
+	memcpy(&resolved->handle, handle, sizeof resolved->handle);
+	resolved->stamp = cl_stamp_unpack(resolved->handle.stamp);
+	resolved->peer = NULL;
+	if (!resolved->stamp.file_id || resolved->handle.bytes || resolved->handle.more || resolved->handle.zero)
 		return -ENOENT;
 	cl_lock(&cl_imports_lock);
-	if (cl_own_may_be(named->stamp.file_id)) {
+	if (cl_own_may_be(resolved->stamp.file_id)) {
 		cl_lock(&cl_exports_lock);
-		own = cl_own.file_id == named->stamp.file_id;
-		read = own && read_data(named, &cl_own);
+		own = cl_own.file_id == resolved->stamp.file_id;
+		read = own && read_data(resolved, &cl_own);
 		cl_unlock(&cl_exports_lock);
 	}
 	if (!own)
-		read = read_of_peer_locked(named);
+		read = read_of_peer_locked(resolved);
 	cl_unlock(&cl_imports_lock);
 	return read ? 0 : -ENOENT;
 }
 
-void cl_pool_named_put(struct cl_pool_named *named)
+void cl_pool_resolved_put(struct cl_pool_resolved *resolved)
 {
-	if (!named->peer)
+	if (!resolved->peer)
 		return;
 	cl_lock(&cl_imports_lock);
-	cl_peer_put(named->peer);
+	cl_peer_put(resolved->peer);
 	cl_unlock(&cl_imports_lock);
-	named->peer = NULL;
+	resolved->peer = NULL;
 }
 
 /* -------------------------------------------------------------------------- access */
@@ -230,18 +231,18 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
 }
 
-/* Has the exporter hand the pool of @named over, and the driver import it.  Errors are cl_imported_pool_get()'s. */
-static CUresult import(const struct cl_pool_named *named, CUmemoryPool *handle)
+/* Has the exporter hand the pool of @resolved over, and the driver import it.  Errors are cl_imported_pool_get()'s. */
+static CUresult import(const struct cl_pool_resolved *resolved, CUmemoryPool *handle)
 {
 	struct getting get = { .result = CUDA_ERROR_OPERATING_SYSTEM };
-	struct cl_asking asking = { .record = named->stamp.record,
-				    .generation = named->stamp.generation,
+	struct cl_asking asking = { .record = resolved->stamp.record,
+				    .generation = resolved->stamp.generation,
 				    .take = take,
 				    .arg = &get };
 	CUresult result;
 	bool refused;
 
-	result = cl_virtual_ask(&asking, named->peer, named->handle.pid);
+	result = cl_virtual_ask(&asking, resolved->peer, resolved->handle.pid);
 	if (result == CUDA_SUCCESS && get.result != CUDA_SUCCESS)
 		result = get.result;
 	if (result != CUDA_SUCCESS && get.pool)
@@ -250,10 +251,10 @@ static CUresult import(const struct cl_pool_named *named, CUmemoryPool *handle)
 	return result;
 }
 
-/* Takes a reference to the pool of @named, for @device, if the pool is here already.  Else returns NULL. */
-static struct cl_imported_pool *use_locked(const struct cl_pool_named *named, uint64_t exporter, CUdevice device)
+/* Takes a reference to the pool of @resolved, for @device, if the pool is here already.  Else returns NULL. */
+static struct cl_imported_pool *use_locked(const struct cl_pool_resolved *resolved, uint64_t exporter, CUdevice device)
 {
-	struct cl_imported_pool *pool = find_locked(exporter, named->handle.pool);
+	struct cl_imported_pool *pool = find_locked(exporter, resolved->handle.pool);
 
 	if (!pool || !pool->users)
 		return NULL;
@@ -262,22 +263,22 @@ static struct cl_imported_pool *use_locked(const struct cl_pool_named *named, ui
 	return pool;
 }
 
-/* Imports the pool of @named as *@pool, which has one reference, for @device.  The caller has the pool's turn. */
-static CUresult import_new(const struct cl_pool_named *named, uint64_t exporter, CUdevice device,
+/* Imports the pool of @resolved as *@pool, which has one reference, for @device.  The caller has the pool's turn. */
+static CUresult import_new(const struct cl_pool_resolved *resolved, uint64_t exporter, CUdevice device,
 			   struct cl_imported_pool **pool)
 {
 	struct cl_imported_pool *fresh = calloc(1, sizeof *fresh);
 	CUresult result;
 
 	if (!fresh)
-		return cl_virtual_say(named->handle.pid, -ENOMEM);
-	result = import(named, &fresh->handle);
+		return cl_virtual_say(resolved->handle.pid, -ENOMEM);
+	result = import(resolved, &fresh->handle);
 	if (result != CUDA_SUCCESS) {
 		free(fresh);
 		return result;
 	}
 	fresh->exporter = exporter;
-	fresh->number = named->handle.pool;
+	fresh->number = resolved->handle.pool;
 	fresh->users = 1;
 	fresh->devices = UINT64_C(1) << device;
 	fresh->link.key = key_of(exporter, fresh->number);
@@ -288,29 +289,30 @@ static CUresult import_new(const struct cl_pool_named *named, uint64_t exporter,
 	return CUDA_SUCCESS;
 }
 
-static CUresult get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool)
+static CUresult get(const struct cl_pool_resolved *resolved, CUdevice device, struct cl_imported_pool **pool)
 {
-	uint64_t exporter = (uint64_t)named->stamp.file_id << 32 | (uint32_t)cl_mix(named->peer->region.header->created);
+	uint64_t created = resolved->peer->region.header->created;
+	uint64_t exporter = (uint64_t)resolved->stamp.file_id << 32 | (uint32_t)cl_mix(created);
 	CUresult result = CUDA_SUCCESS;
 	struct cl_turn turn;
 
 	cl_lock(&cl_imports_lock);
-	*pool = use_locked(named, exporter, device);
+	*pool = use_locked(resolved, exporter, device);
 	if (*pool) {
 		cl_unlock(&cl_imports_lock);
 		return result;
 	}
 	/* another thread may be importing or destroying it */
-	cl_turn_begin_locked(&turn, turn_key(exporter, named->handle.pool));
-	*pool = use_locked(named, exporter, device);
+	cl_turn_begin_locked(&turn, turn_key(exporter, resolved->handle.pool));
+	*pool = use_locked(resolved, exporter, device);
 	cl_unlock(&cl_imports_lock);
 	if (!*pool)
-		result = import_new(named, exporter, device, pool);
+		result = import_new(resolved, exporter, device, pool);
 	cl_turn_end(&turn);
 	return result;
 }
 
-CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool)
+CUresult cl_imported_pool_get(const struct cl_pool_resolved *resolved, CUdevice device, struct cl_imported_pool **pool)
 {
 	struct cl_stay stay;
 	CUresult result;
@@ -319,7 +321,7 @@ CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device
 	    !cl_driver.cuMemPoolImportPointer || !cl_driver.cuMemPoolDestroy)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	result = get(named, device, pool);
+	result = get(resolved, device, pool);
 	cl_stay_end(&stay);
 	return result;
 }

@@ -21,28 +21,28 @@
 
 struct cl_imported_pool;
 
-/* What a handle of a pool's block names. */
-struct cl_pool_named {
+/* A resolved handle of a pool's block. */
+struct cl_pool_resolved {
 	struct cl_pool_handle handle;
 	struct cl_stamp stamp;
-	struct cl_peer *peer;	  /* stays open until cl_pool_named_put(); NULL: the handle is our own */
+	struct cl_peer *peer;	  /* stays open until cl_pool_resolved_put(); NULL: the handle is our own */
 	struct cl_pool_form form; /* the block's export data, with our stamp */
 };
 /*
- * get() reads the export data of the block that @handle names from the exporter's file, and keeps that file open until
- * put().  Returns 0.  Returns -ENOENT if there is no such file or record, or the record is another block's: the handle
- * is stale or damaged, or the exporter can't be seen from here.
+ * Reads the export data of the block that @handle names from the exporter's file, and keeps that file open until
+ * cl_pool_resolved_put().  Returns 0.  Returns -ENOENT if there is no such file or record, or the record is another
+ * block's: the handle is stale or damaged, or the exporter can't be seen from here.
  */
-int cl_pool_named_get(struct cl_pool_named *named, const void *handle);
-void cl_pool_named_put(struct cl_pool_named *named);
+int cl_pool_resolve(struct cl_pool_resolved *resolved, const void *handle);
+void cl_pool_resolved_put(struct cl_pool_resolved *resolved);
 
 /*
- * Takes a reference to the pool of @named, for @device, and imports the pool first if nobody here has it.  Returns:
+ * Takes a reference to the pool of @resolved, for @device, and imports the pool first if nobody here has it.  Returns:
  *	CUDA_SUCCESS			*@pool is the pool
  *	CUDA_ERROR_INVALID_HANDLE	the handle is stale or its exporter is dead
  *	any other			the driver's refusal; or (logged) the exporter does not hand the pool over
  */
-CUresult cl_imported_pool_get(const struct cl_pool_named *named, CUdevice device, struct cl_imported_pool **pool);
+CUresult cl_imported_pool_get(const struct cl_pool_resolved *resolved, CUdevice device, struct cl_imported_pool **pool);
 CUmemoryPool cl_imported_pool_handle(const struct cl_imported_pool *pool);
 /* Lets @device and its peers reach @pool.  Returns CUDA_SUCCESS, or the driver's first refusal. */
 CUresult cl_imported_pool_give_access(struct cl_imported_pool *pool, CUdevice device);

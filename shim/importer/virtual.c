@@ -20,29 +20,29 @@
 
 /* ----------------------------------------------------------- holds of what is mapped */
 /* An exporter's allocation that is mapped here, or is about to be.  Under cl_imports_lock. */
-struct kept {
+struct allocation {
 	struct cl_link link;  /* its key: see key_of() */
 	uint64_t exporter, id; /* id: record and generation */
 	struct cl_hold *hold; /* NULL: there was no memory for a hold, so the exporter's block is only pinned */
 	uint64_t times;	      /* how often it is mapped, or is about to be */
 };
-static struct cl_table keeps = CL_TABLE_BEGIN(keeps);
+static struct cl_table allocations = CL_TABLE_BEGIN(allocations);
 
 static uint64_t key_of(uint64_t exporter, uint64_t id)
 {
 	return cl_hash_word(exporter) ^ id;
 }
 
-static struct kept *find_locked(uint64_t exporter, uint64_t id)
+static struct allocation *find_locked(uint64_t exporter, uint64_t id)
 {
 	uint64_t key = key_of(exporter, id);
-	struct cl_link *link = cl_table_find(&keeps, key);
+	struct cl_link *link = cl_table_find(&allocations, key);
 
 	for (; link; link = link->next) {
-		struct kept *kept = (struct kept *)(void *)link;
+		struct allocation *allocation = (struct allocation *)(void *)link;
 
-		if (link->key == key && kept->exporter == exporter && kept->id == id)
-			return kept;
+		if (link->key == key && allocation->exporter == exporter && allocation->id == id)
+			return allocation;
 	}
 	return NULL;
 }
@@ -51,49 +51,49 @@ static struct kept *find_locked(uint64_t exporter, uint64_t id)
  * Takes a hold on the record that @stamp names, for a first mapping of it.  Returns 0; -EBADMSG if @peer's file has no
  * such record; -ENOMEM; or an error of cl_hold_get_locked().
  */
-static int keep_new_locked(struct cl_peer *peer, uint64_t exporter, uint64_t id, const struct cl_stamp *stamp)
+static int hold_new_locked(struct cl_peer *peer, uint64_t exporter, uint64_t id, const struct cl_stamp *stamp)
 {
 	uint32_t chunks = atomic_load_explicit(&peer->region.header->record_chunks, memory_order_acquire);
-	struct kept *kept;
+	struct allocation *allocation;
 	uint8_t handle[64];
 	int err;
 
 	if (stamp->record >= CL_RECORDS || chunks > CL_CHUNKS || stamp->record / CL_CHUNK >= chunks)
 		return -EBADMSG;
-	kept = calloc(1, sizeof *kept);
-	if (!kept)
+	allocation = calloc(1, sizeof *allocation);
+	if (!allocation)
 		return -ENOMEM;
 	cl_record_handle(&peer->region, stamp->record, handle);
-	err = cl_hold_get_locked(peer, stamp, handle, &kept->hold);
+	err = cl_hold_get_locked(peer, stamp, handle, &allocation->hold);
 	if (err) {
-		free(kept);
+		free(allocation);
 		return err;
 	}
-	if (kept->hold) {
-		kept->hold->pending--;
-		kept->hold->opens++;
+	if (allocation->hold) {
+		allocation->hold->pending--;
+		allocation->hold->opens++;
 	}
-	kept->exporter = exporter;
-	kept->id = id;
-	kept->times = 1;
-	kept->link.key = key_of(exporter, id);
-	cl_table_add(&keeps, &kept->link);
+	allocation->exporter = exporter;
+	allocation->id = id;
+	allocation->times = 1;
+	allocation->link.key = key_of(exporter, id);
+	cl_table_add(&allocations, &allocation->link);
 	return 0;
 }
 
 /* One mapping of the allocation less: gives up its hold if that was the last. */
 static void drop_locked(uint64_t exporter, uint64_t id)
 {
-	struct kept *kept = find_locked(exporter, id);
+	struct allocation *allocation = find_locked(exporter, id);
 
-	if (!kept || --kept->times)
+	if (!allocation || --allocation->times)
 		return;
-	cl_table_remove(&keeps, &kept->link);
-	if (kept->hold) {
-		kept->hold->opens--;
-		cl_hold_put_locked(kept->hold);
+	cl_table_remove(&allocations, &allocation->link);
+	if (allocation->hold) {
+		allocation->hold->opens--;
+		cl_hold_put_locked(allocation->hold);
 	}
-	free(kept);
+	free(allocation);
 }
 
 static void on_unmapped(const struct cl_mirror_name *name, uint64_t id)
@@ -140,7 +140,7 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	uint64_t id = (uint64_t)piece->record << 32 | piece->generation;
 	struct cl_hold_wait wait = { 0 };
 	struct cl_mirror_piece *mine;
-	struct kept *kept;
+	struct allocation *allocation;
 	bool known;
 	int err;
 
@@ -149,12 +149,12 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	do {
 		err = 0;
 		cl_lock(&cl_imports_lock);
-		kept = find_locked(get->exporter, id);
-		known = kept;
-		if (kept)
-			kept->times++;
+		allocation = find_locked(get->exporter, id);
+		known = allocation;
+		if (allocation)
+			allocation->times++;
 		else
-			err = keep_new_locked(get->peer, get->exporter, id, &stamp);
+			err = hold_new_locked(get->peer, get->exporter, id, &stamp);
 		cl_unlock(&cl_imports_lock);
 	} while (err == -EAGAIN && cl_hold_wait(&wait));
 	if (err)
@@ -184,11 +184,11 @@ static void keep_known(struct getting *get, uint64_t n)
 {
 	cl_lock(&cl_imports_lock);
 	for (uint64_t i = 0; i < n; i++) {
-		struct kept *kept = find_locked(get->exporter, get->piece[i].id);
+		struct allocation *allocation = find_locked(get->exporter, get->piece[i].id);
 
-		if (!kept || !is_mapped_there(get, kept->id))
+		if (!allocation || !is_mapped_there(get, allocation->id))
 			continue;
-		kept->times++;
+		allocation->times++;
 		get->piece[get->known++] = get->piece[i];
 	}
 	cl_unlock(&cl_imports_lock);
@@ -301,22 +301,22 @@ static CUresult say_refused(uint32_t pid, CUresult result)
 	return result == CUDA_ERROR_INVALID_HANDLE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* The record and the generation that a handle names. */
-struct named {
+/* What a handle leads to. */
+struct target {
 	struct cl_peer *peer;
 	uint32_t record, generation;
 };
-static struct named name_of(const struct cl_resolved *resolved)
+static struct target target_of(const struct cl_resolved *resolved)
 {
-	return (struct named){ resolved->hold->peer, resolved->stamp.record, resolved->stamp.generation };
+	return (struct target){ resolved->hold->peer, resolved->stamp.record, resolved->stamp.generation };
 }
 
-/* Returns true if the handle @named is still good: then an answer of -ESTALE was about another piece. */
-static bool lives(const struct named *named)
+/* Returns true if the handle of @target is still good: then an answer of -ESTALE was about another piece. */
+static bool lives(const struct target *target)
 {
-	uint64_t life = cl_record_life(&named->peer->region, named->record);
+	uint64_t life = cl_record_life(&target->peer->region, target->record);
 
-	return cl_life_generation(life) == named->generation && cl_life_state(life) == CL_EXPORTED;
+	return cl_life_generation(life) == target->generation && cl_life_state(life) == CL_EXPORTED;
 }
 
 /* Returns true if @err says that the exporter has no service now. */
@@ -325,13 +325,13 @@ static bool has_no_service(int err)
 	return err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET;
 }
 
-/* Returns true if @err says that the handle @named is stale for good, or that its exporter is dead. */
-static bool has_gone(const struct named *named, int err)
+/* Returns true if @err says that the handle of @target is stale for good, or that its exporter is dead. */
+static bool has_gone(const struct target *target, int err)
 {
 	if (err == -ESRCH || err == -ESTALE || err == -EBADMSG)
 		return true;
 	/* an exporter may have lost its service and live on */
-	return has_no_service(err) && (!lives(named) || cl_gc_judge(&named->peer->region) == CL_DEAD);
+	return has_no_service(err) && (!lives(target) || cl_gc_judge(&target->peer->region) == CL_DEAD);
 }
 
 /*
@@ -345,16 +345,16 @@ static bool has_removed_its_file(const struct cl_region *region)
 }
 
 /*
- * Asking is over, and the last answer was @err.  Returns true if the handle @named is stale.  If its exporter's file has
- * gone, so has the exporter's service, and the socket of its successor is another process's (-EPERM).  An exporter that
- * has left its file serves nobody, even if the driver takes seconds to let go of it, for which has_gone() waits.
+ * Asking is over, and the last answer was @err.  Returns true if the handle of @target is stale.  If its exporter's file
+ * has gone, so has the exporter's service, and the socket of its successor is another process's (-EPERM).  An exporter
+ * that has left its file serves nobody, even if the driver takes seconds to let go of it, for which has_gone() waits.
  */
-static bool is_stale(const struct named *named, int err)
+static bool is_stale(const struct target *target, int err)
 {
-	return has_gone(named, err) ||
-	       ((has_no_service(err) || err == -EPERM) && has_removed_its_file(&named->peer->region)) ||
+	return has_gone(target, err) ||
+	       ((has_no_service(err) || err == -EPERM) && has_removed_its_file(&target->peer->region)) ||
 	       (has_no_service(err) &&
-		cl_liveness_has_left(&named->peer->region.header->exporter, named->peer->region.file_id));
+		cl_liveness_has_left(&target->peer->region.header->exporter, target->peer->region.file_id));
 }
 
 /*
@@ -376,13 +376,13 @@ static bool may_be_served(struct cl_peer *peer)
  * unmapped meanwhile, or the exporter lives but has no service.  An exporter that is ending has no service for some time
  * before it is dead, and one that has lost its service makes another at its next export.
  */
-static bool may_come(const struct named *named, int err)
+static bool may_come(const struct target *target, int err)
 {
 	if (!has_no_service(err)) {
-		atomic_store(&named->peer->unserved, 0);
-		return err == -ESTALE && lives(named);
+		atomic_store(&target->peer->unserved, 0);
+		return err == -ESTALE && lives(target);
 	}
-	return !has_gone(named, err) && may_be_served(named->peer);
+	return !has_gone(target, err) && may_be_served(target->peer);
 }
 
 /* ------------------------------------------------------------------------- peers */
@@ -470,7 +470,7 @@ static void begin_asking(struct cl_asking *asking, struct cl_peer *peer)
 
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address)
 {
-	const struct named named = name_of(resolved);
+	const struct target target = target_of(resolved);
 	struct cl_peer *peer = resolved->hold->peer;
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id, .pid = resolved->pid };
 	struct cl_asking asking = { .record = resolved->stamp.record,
@@ -486,7 +486,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	if (device < 0 || device >= CL_MIRROR_DEVICES || !cl_mirror_driver_can())
 		return CUDA_ERROR_NOT_SUPPORTED;
 	/* before the exporter is asked, which may be stopped */
-	result = cl_virtual_sees(peer, named.record, named.generation, resolved->pid);
+	result = cl_virtual_sees(peer, target.record, target.generation, resolved->pid);
 	if (result != CUDA_SUCCESS)
 		return result;
 	get.exporter = (uint64_t)get.file_id << 32 | (uint32_t)cl_mix(peer->region.header->created);
@@ -502,7 +502,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = get_and_map(resolved, &asking, device, address, &err);
 		/* an allocation that was mapped here has been unmapped since: imports all of them the next time */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
-		if (!may_come(&named, err) && !get.all)
+		if (!may_come(&target, err) && !get.all)
 			break;
 		if (cl_now() >= asking.until) {
 			result = CUDA_SUCCESS;
@@ -519,7 +519,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	if (err == -ETIMEDOUT && starts > 1)
 		err = -EBUSY;
 	if (err && result == CUDA_SUCCESS)
-		result = is_stale(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
+		result = is_stale(&target, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		result = cl_virtual_say(resolved->pid, -ENOMEM);
 	else if (result == CUDA_ERROR_NOT_MAPPED) /* nothing is mapped at that offset any more */
@@ -531,16 +531,16 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 
 CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid)
 {
-	const struct named named = { peer, asking->record, asking->generation };
+	const struct target target = { peer, asking->record, asking->generation };
 	const struct timespec pause = { 0, 1000000 };
 	int err;
 
 	begin_asking(asking, peer);
-	while ((err = cl_ask(asking)), may_come(&named, err) && cl_now() < asking->until)
+	while ((err = cl_ask(asking)), may_come(&target, err) && cl_now() < asking->until)
 		nanosleep(&pause, NULL);
 	if (err >= 0 || err == -EIO)
 		return CUDA_SUCCESS;
-	return is_stale(&named, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(pid, err);
+	return is_stale(&target, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(pid, err);
 }
 
 /* ------------------------------------------------------------------------ closes */
@@ -558,7 +558,7 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
 
 void cl_virtual_imports_forget(void)
 {
-	keeps = (struct cl_table)CL_TABLE_BEGIN(keeps);
+	allocations = (struct cl_table)CL_TABLE_BEGIN(allocations);
 	memset(peers, 0, sizeof peers);
 	cl_mirrors_forget();
 }

@@ -109,7 +109,7 @@ static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter 
 	cl_release_ready_locked(ex, &sum);
 	if (cl_options.held_bytes.number)
 		cl_forced_held_out_locked(ex, &sum);
-	if (ex->blocks.own_pools.due.n)
+	if (ex->blocks.own_pools.ready.n)
 		cl_release_pools_locked(ex);
 	sum.next = next_due_locked(ex);
 	sum.held = ex->limbo.held.n || ex->limbo.orphaned;

@@ -322,7 +322,7 @@ void cl_release_pools_locked(struct cl_exporter *ex)
 	CUresult result;
 	uint64_t pool;
 
-	while ((pool = cl_own_pool_take_due(&ex->blocks.own_pools)) != 0) {
+	while ((pool = cl_own_pool_take_ready(&ex->blocks.own_pools)) != 0) {
 		cl_visit_begin_locked(&visit, &cl_context_unknown);
 		result = cl_pool_use_destroy_postponed((CUmemoryPool)(uintptr_t)pool);
 		cl_visit_end_locked(&visit);
@@ -364,7 +364,7 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 {
 	give_all_back_locked(ex, batch->block, batch->n, batch->result);
 	/* before the blocks count as given back: a thread that waits for that count then has the pool's memory, too */
-	if (ex->blocks.own_pools.due.n)
+	if (ex->blocks.own_pools.ready.n)
 		cl_release_pools_locked(ex);
 	for (unsigned int i = 0; i < batch->n; i++) {
 		struct cl_block *block = batch->block[i];

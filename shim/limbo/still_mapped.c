@@ -242,7 +242,7 @@ static void count_held(struct cl_block *block, void *data)
 					  1u << CL_BLOCK_UNTRACKED | 1u << CL_BLOCK_ORPHANED;
 	struct counting *counting = data;
 
-	if (!(not_in_limbo >> block->state & 1) && !block->kept && has_holders(counting->ex, block->record))
+	if (!(not_in_limbo >> block->state & 1) && !block->counted && has_holders(counting->ex, block->record))
 		counting->n++;
 }
 

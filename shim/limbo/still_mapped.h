@@ -68,10 +68,10 @@ void cl_still_end_locked(struct cl_exporter *ex);
 static inline void cl_still_count_kept(const struct cl_region *region, struct cl_block *block)
 {
 	/* a ready bit may be left of an earlier block with this record */
-	if (block->kept || block->kind == CL_EVENT || !cl_block_in_limbo(block) ||
+	if (block->counted || block->kind == CL_EVENT || !cl_block_in_limbo(block) ||
 	    block->state == CL_BLOCK_ORPHANED) /* the driver has it no more */
 		return;
-	block->kept = true;
+	block->counted = true;
 	cl_count(kept_mapped);
 	cl_live_add(region, CL_LIVE_KEPT_MAPPED, 1);
 }

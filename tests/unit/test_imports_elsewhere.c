@@ -182,7 +182,7 @@ static struct cl_pool_handle start_export_of_pool(unsigned char fill, pid_t *pid
 IN_A_CHILD(a_pools_handle_finds_the_later_exporter_of_the_number)
 {
 	struct cl_pool_handle before, after;
-	struct cl_pool_named named;
+	struct cl_pool_resolved resolved;
 	int line[2];
 	pid_t pid[2];
 	char byte = END;
@@ -190,16 +190,16 @@ IN_A_CHILD(a_pools_handle_finds_the_later_exporter_of_the_number)
 	before = start_export_of_pool(1, &pid[0], &line[0]);
 	start_with(0, CL_COLLECTOR_INLINE);
 	CHECK(cl_self_start());
-	CHECK_EQUAL(cl_pool_named_get(&named, &before), 0);
-	cl_pool_named_put(&named);
+	CHECK_EQUAL(cl_pool_resolve(&resolved, &before), 0);
+	cl_pool_resolved_put(&resolved);
 	CHECK_EQUAL(write(line[0], &byte, 1), 1);
 	CHECK_EQUAL(read(line[0], &byte, 1), 1);
 	after = start_export_of_pool(2, &pid[1], &line[1]);
 	CHECK_EQUAL(cl_stamp_unpack(after.stamp).file_id, cl_stamp_unpack(before.stamp).file_id);
-	CHECK_EQUAL(cl_pool_named_get(&named, &after), 0);
-	CHECK_EQUAL(named.handle.pid, pid[1]);
-	cl_pool_named_put(&named);
-	CHECK_EQUAL(cl_pool_named_get(&named, &before), -ENOENT);
+	CHECK_EQUAL(cl_pool_resolve(&resolved, &after), 0);
+	CHECK_EQUAL(resolved.handle.pid, pid[1]);
+	cl_pool_resolved_put(&resolved);
+	CHECK_EQUAL(cl_pool_resolve(&resolved, &before), -ENOENT);
 	for (int i = 0; i < 2; i++) {
 		kill(pid[i], SIGKILL);
 		CHECK(waitpid(pid[i], NULL, 0) == pid[i]);
