@@ -1,17 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guard with which each function begins that a hook calls.  It has three forms:
+ * The guard with which a function begins that preload/ calls.  It has three forms:
  * - CL_DOOR: no cancellation, a reset after a fork, the start of sharing, and the collector's work.
  * - CL_DOOR_FAST: the part of it that the fast half of an export needs.
  * - CL_GUARD (self/self.h): CL_DOOR without sharing and without the collector's work, for the ends of
  *   contexts, green contexts, and the program's callbacks.
  *
- * A function that only uses atomics needs no guard.  cl_memory_free(), cl_memory_free_async() and
- * cl_memory_allocates() first read an atomic word, and pass CL_DOOR only if there is more to do.  From the
- * first to the second of a pair of functions in gate.h, around the driver's call, the thread is not cancelled
- * (cl_cancel_disable()).  Calls beside others are an exception: the end of their thread ends them.
- * cl_process_end() uses CL_UNCANCELLED alone: a child that has its parent's memory must change nothing when it
- * ends.
+ * All functions that begin otherwise are these (tests/house/ checks that):
+ * - Some first read an atomic word, or ask the driver, and pass a guard only if there is more to do:
+ *   cl_memory_free(), cl_memory_free_async(), cl_memory_allocates(), cl_unshared_event_destroy(), cl_async_alloc()
+ *   and cl_async_alloc_from().
+ * - Some use nothing but atomics: cl_context_last(), cl_gate_drop_references(), cl_gate_drop_references_and_wait(),
+ *   cl_descriptor_created(), cl_async_after() and cl_trace_begin().
+ * - Some begin or end a pair of gate.h, around the driver's call: cl_context_call_begin() and cl_context_call_end(),
+ *   cl_context_creation_begin() and cl_context_creation_end(), cl_primary_release_begin().  From the first to the
+ *   second the thread is not cancelled (cl_cancel_disable()).  Calls beside others are an exception, because the end
+ *   of their thread ends them: cl_retain_beside_begin(), cl_release_beside_begin() and cl_beside_end().
+ * - cl_primary_ended_past_us() only calls cl_context_end_done(), which has CL_GUARD, and a function on atomics.
+ * - cl_trace_allocated() and cl_trace_freed() add a record to the trace by atomics.  The first record of a process
+ *   makes the trace's file, within CL_UNCANCELLED.
+ * - cl_outlive_watch_forks() registers a function that runs before each fork, within CL_UNCANCELLED.
+ * - cl_process_end() has CL_UNCANCELLED: a child that has its parent's memory must change nothing when it ends.
+ * - cl_options_read(), cl_driver_find(), cl_log() and cl_trace_now() take no lock, and are there before all the rest.
  */
 #ifndef CL_DOOR_H
 #define CL_DOOR_H

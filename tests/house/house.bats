@@ -131,6 +131,14 @@ finds() { # TEXT...
 		"shim/exporter/planted.c:8: has a list of its own" "shim/exporter/planted.c:12: has a mutex without a rank"
 }
 
+@test "house: a function that hooks call is found if it has no guard and door.h does not name it" {
+	copy
+	sed -i 's/cl_process_end()/the end/' "$work/source/shim/door.h"
+	sed -i '/^void cl_event_created(/,/^}/{/CL_DOOR(/d}' "$work/source/shim/shim.c"
+	finds "shim/life.c: cl_process_end(): begins without a guard" "shim/shim.c: cl_event_created(): begins without a guard"
+	[[ $output != *"cl_event_export(): begins without"* ]]
+}
+
 @test "house: a way that is too long, counts wrong or names a file that is not there is found" {
 	copy
 	mkdir "$work/source/doc"

@@ -11,6 +11,7 @@ object whose functions or variables it uses.  Each of these prints a line:
 - a file of more than 600 lines;
 - a place other than the setter that assigns the state of a block;
 - what one file alone may do (ONE_PLACE), in another file of preload/ or shim/;
+- a function of shim/ that preload/ uses, and that neither begins with a guard nor is named at the head of shim/door.h;
 - a row in doc/architecture.md's table of ways that counts wrong, names a file that is not there, or names
   more files than WAYS_MOST allows.
 The exit status is 1 if there is any.
@@ -60,6 +61,8 @@ ONE_PLACE = [
     ("has a mutex without a rank", re.compile(r"\bPTHREAD_(?:MUTEX|RWLOCK)_INITIALIZER\b|\bpthread_(?:mutex|rwlock|spin)_init\b"),
      {"shim/self/locks.h"}),
 ]
+# How a function of shim/ begins that preload/ uses, unless the comment at the head of shim/door.h names it.
+GUARDED = re.compile(r"\{\s*(?:/\*.*?\*/\s*)*CL_(?:DOOR|DOOR_FAST|GUARD)\(", re.S)
 WAYS_MOST = {"a freed pointer": 7, "an opened handle": 9, "a context's end": 4}
 
 top, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -110,7 +113,7 @@ for way, count, which in rows:
 missing = WAYS_MOST.keys() - {way for way, _, _ in rows} if page.exists() else ()
 wrong.extend(f"the way of {way} is not in doc/architecture.md" for way in missing)
 
-uses, defined, source_of = {}, {}, {}
+uses, defined, source_of, functions = {}, {}, {}, set()
 for source in (p for p in files if p.endswith((".c", ".S")) and not p.startswith("tests/")):
     folder, stem = (build / source).parent, pathlib.Path(source).stem
     found = [p for pattern in (f".libs/*_la-{stem}.o", f"*-{stem}.o") for p in sorted(folder.glob(pattern))]
@@ -132,6 +135,8 @@ for line in listed.stdout.splitlines() if listed else ():
         names.add(name)
     elif kind.isupper() and kind != "N":
         defined.setdefault((source.startswith("tools/"), name), source)
+        if kind == "T":
+            functions.add(name)
     writable = re.match(r"\.t?(bss|data)(\.(?!rel\.ro)|$)|\*COM\*", section)
     if source.startswith(NO_STATE) and writable and name.split(".")[0] not in STATE_ALLOWED:
         wrong.append(f"{source}: {name}: a variable, in a room without state")
@@ -145,6 +150,15 @@ for source, names in uses.items():
 for source, targets in arrows.items():
     for target, name in targets.items():
         check(source, target, name)
+entered = sorted({n for source, names in uses.items() if source.startswith("preload/") for n in names & functions
+                  if defined.get((False, n), "").startswith("shim/")})
+door = (top / "shim/door.h").read_text(encoding="utf-8")
+exempt = set(re.findall(r"\b(cl_\w+)\(\)", door[: door.index("#ifndef")]))
+for name in entered:
+    where = defined[False, name]
+    body = re.search(rf"^\w[^;{{}}()\n]*\b{name}\([^;{{}}]*\)\n(\{{.*?^\}})", (top / where).read_text(encoding="utf-8"), re.M | re.S)
+    if name not in exempt and not (body and GUARDED.match(body[1])):
+        wrong.append(f"{where}: {name}(): begins without a guard, and shim/door.h does not name it")
 graph = {source: set(targets) for source, targets in arrows.items()}
 while True:
     try:
