@@ -150,3 +150,14 @@ finds() { # TEXT...
 		"the way of an opened handle: 10 files are named and 10 are counted" \
 		"the way of a context's end is not in doc/architecture.md"
 }
+
+@test "house: a file that a way calls without a row in doc/architecture.md is found, and a row that no way needs" {
+	copy
+	mkdir "$work/source/doc"
+	sed -e '/^| `driver\/wait.c` | free |/d' -e 's/^| `driver\/made.c` | pool |/| `driver\/made.c` | end |/' \
+		-e 's/^| `limbo\/press.c`, /&`shm\/gone.c`, /' "$top_srcdir/doc/architecture.md" > "$work/source/doc/architecture.md"
+	finds "the way of a freed pointer: cl_wait_as_a_free() of shim/driver/wait.c, called by cl_free_memory() of shim/exporter/free.c: doc" \
+		"the way of an imported pool pointer: cl_pool_memory_device() of shim/driver/made.c, called by " \
+		"doc/architecture.md: shim/driver/made.c is a service or another way, and no way" \
+		"doc/architecture.md: shim/shm/gone.c is a service or another way, and no way"
+}

@@ -13,7 +13,10 @@ object whose functions or variables it uses.  Each of these prints a line:
 - what one file alone may do (ONE_PLACE), in another file of preload/ or shim/;
 - a function of shim/ that preload/ uses, and that neither begins with a guard nor is named at the head of shim/door.h;
 - a row in doc/architecture.md's table of ways that counts wrong, names a file that is not there, or names
-  more files than WAYS_MOST allows.
+  more files than WAYS_MOST allows;
+- a file that such a way calls, from the hooks of WAY_BEGINS on through the files of its row, and that neither
+  that page's tables of services and of other ways nor ALWAYS_SERVICES have for it; and a file in a row of these
+  that none of the ways of that row calls.
 The exit status is 1 if there is any.
 """
 
@@ -64,6 +67,17 @@ ONE_PLACE = [
 # How a function of shim/ begins that preload/ uses, unless the comment at the head of shim/door.h names it.
 GUARDED = re.compile(r"\{\s*(?:/\*.*?\*/\s*)*CL_(?:DOOR|DOOR_FAST|GUARD)\(", re.S)
 WAYS_MOST = {"a freed pointer": 7, "an opened handle": 9, "a context's end": 4}
+# What the tables of services call each way, and the hooks with which it begins.
+WAY_BEGINS = {
+    "free": ("a freed pointer", ["cl_hook_cuMemFree_v2"]),
+    "open": ("an opened handle", ["cl_hook_cuIpcOpenMemHandle_v2"]),
+    "pool": ("an imported pool pointer", ["cl_hook_cuMemPoolImportPointer"]),
+    "end": ("a context's end", ["cl_hook_cuCtxDestroy_v2", "cl_hook_cuCtxDetach", "cl_hook_cuDevicePrimaryCtxRelease_v2",
+                                "cl_hook_cuDevicePrimaryCtxReset_v2", "cl_hook_cuGreenCtxDestroy"]),
+}
+ALWAYS_SERVICES = ("shim/base/", "shim/diag/", "shim/self/")
+# What a compiler adds to the name of a function that it has split or copied.
+SPLIT = re.compile(r"\.(?:part|cold|constprop|isra)\b.*")
 
 top, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 wrong = []
@@ -104,7 +118,8 @@ for path in files:
         check(path, included, "#include")
 
 page = top / "doc/architecture.md"
-rows = re.findall(r"^\| (an? [\w' ]+) \| (\d+) \| (.*?)(?:\. In .*)? \|$", page.read_text(encoding="utf-8"), re.M) if page.exists() else []
+text = page.read_text(encoding="utf-8") if page.exists() else ""
+rows = re.findall(r"^\| (an? [\w' ]+) \| (\d+) \| (.*?)(?:\. (?:In|For) .*)? \|$", text, re.M)
 for way, count, which in rows:
     named = re.findall(r"`([\w/]+\.[ch])`", which)
     wrong.extend(f"the way of {way}: {f} is not there" for f in named if not any((top / d / f).exists() for d in ("", "shim")))
@@ -156,7 +171,8 @@ door = (top / "shim/door.h").read_text(encoding="utf-8")
 exempt = set(re.findall(r"\b(cl_\w+)\(\)", door[: door.index("#ifndef")]))
 for name in entered:
     where = defined[False, name]
-    body = re.search(rf"^\w[^;{{}}()\n]*\b{name}\([^;{{}}]*\)\n(\{{.*?^\}})", (top / where).read_text(encoding="utf-8"), re.M | re.S)
+    source = (top / where).read_text(encoding="utf-8")
+    body = re.search(rf"^\w[^;{{}}()\n]*\b{name}\([^;{{}}]*\)\n(\{{.*?^\}})", source, re.M | re.S)
     if name not in exempt and not (body and GUARDED.match(body[1])):
         wrong.append(f"{where}: {name}(): begins without a guard, and shim/door.h does not name it")
 graph = {source: set(targets) for source, targets in arrows.items()}
@@ -169,6 +185,58 @@ while True:
         steps = [f"{a} ({arrows[a][b]})" for a, b in zip(circle, circle[1:])]
         wrong.append("a circle: " + " -> ".join([*steps, circle[0]]))
         graph[circle[0]].discard(circle[1])
+
+
+
+def functions_called(objects):
+    """Returns, by (file, name) of a function, the names of those that it calls or takes the address of."""
+    calls, before, at = {}, None, None
+    text = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", *objects], capture_output=True, text=True, check=False).stdout
+    for line in text.splitlines():
+        if found := re.match(r"(\S+):\s+file format", line):
+            file = source_of[found[1]]
+        elif found := re.match(r"[0-9a-f]+ <(.+)>:$", line):
+            at = (file, SPLIT.sub("", found[1]))
+            calls.setdefault(at, set())
+        elif found := re.search(r"\bR_\w+\s+([\w.]+)(?:[-+]0x[0-9a-f]+)?$", line):
+            # what the instruction before this relocation seems to name is none yet
+            calls[at].add(SPLIT.sub("", found[1]))
+            before = None
+        else:
+            if before:
+                calls[before[0]].add(before[1])
+            found = re.search(r"<([\w.]+)(?:\+0x[0-9a-f]+)?>$", line)
+            before = (at, SPLIT.sub("", found[1])) if found else None
+    return calls
+
+
+# The tables of services and other ways: the files of each row, and in which ways.
+may_call = []
+for which, ways in re.findall(r"^\| ((?:`[\w/]+\.c`(?:, )?)+) \| ((?:%s)(?:, \w+)*) \| " % "|".join(WAY_BEGINS), text, re.M):
+    may_call.extend((f if f.startswith("preload/") else "shim/" + f, ways.split(", ")) for f in re.findall(r"`(.+?)`", which))
+called = {}
+calls = functions_called([o for o, s in source_of.items() if not s.startswith("tools/")]) if text else {}
+for short, (way, begins) in WAY_BEGINS.items() if calls else ():
+    own = {("" if f.startswith("preload/") else "shim/") + f
+           for w, _, which in rows if w == way for f in re.findall(r"`([\w/]+\.c)`", which)}
+    todo = [(defined[False, b], b) for b in begins]
+    seen = set(todo)
+    while todo:
+        caller = todo.pop()
+        for name in calls[caller]:
+            callee = (caller[0] if (caller[0], name) in calls else name in functions and defined.get((False, name)), name)
+            if callee[0] in own and callee not in seen:
+                seen.add(callee)
+                todo.append(callee)
+            elif callee[0] and callee[0] not in own and not callee[0].startswith(ALWAYS_SERVICES):
+                called.setdefault((short, callee[0]), f"{name}() of {callee[0]}, called by {caller[1]}() of {caller[0]}")
+    wrong.extend(f"the way of {way}: {f} is not on it" for f in own - {file for file, _ in seen})
+for (short, file), how in called.items():
+    if not any(file == f and short in ways for f, ways in may_call):
+        wrong.append(f"the way of {WAY_BEGINS[short][0]}: {how}: doc/architecture.md has no row for it")
+for file, ways in may_call if calls else ():
+    if not any((short, file) in called for short in ways):
+        wrong.append(f"doc/architecture.md: {file} is a service or another way, and no way of its row calls it")
 
 print(*sorted(set(wrong)), sep="\n")
 print(f"{len(files)} files, {len(uses)} objects, {sum(map(len, arrows.values()))} arrows between them")
