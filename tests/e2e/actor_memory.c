@@ -166,7 +166,7 @@ void do_open(const struct wire_request *q)
 	CUipcMemHandle handle;
 
 	to_handle(&handle, q->handle);
-	TIMED(cu.cuIpcOpenMemHandle_v2(&address, handle, (unsigned int)q->a[0]));
+	TIMED(cu.cuIpcOpenMemHandle_v2(q->a[1] ? NULL : &address, handle, (unsigned int)q->a[0]));
 	reply.v[0] = address;
 }
 

@@ -269,8 +269,7 @@ bool begins(struct actor *actor)
 	return true;
 }
 
-/* Waits for the actor's end; the reply is the status from waitpid(). */
-static int reap(struct actor *actor)
+int end_of(struct actor *actor)
 {
 	double deadline = now_ms() + END_MS;
 
@@ -291,7 +290,7 @@ static int reap(struct actor *actor)
 int leave_by(struct actor *actor, enum ending how, int status)
 {
 	tell(actor, OP_end, NULL, (const uint64_t[6]){ how, (uint64_t)status });
-	return reap(actor);
+	return end_of(actor);
 }
 
 void leave(struct actor *actor)
@@ -306,7 +305,7 @@ void leave(struct actor *actor)
 void kill_actor(struct actor *actor)
 {
 	kill(actor->pid, SIGKILL);
-	reap(actor);
+	end_of(actor);
 }
 
 const char *said(const struct actor *actor)
@@ -510,7 +509,8 @@ bool refused(int result)
 static const struct scene *const all[] = { memory_scenes, death_scenes,	  pressure_scenes,
 					   event_scenes,  process_scenes, green_scenes,
 					   odd_scenes,	  report_scenes,  random_scenes,
-					   stream_scenes, pool_scenes, virtual_scenes, async_scenes };
+					   stream_scenes, pool_scenes, virtual_scenes, async_scenes,
+					   shared_scenes };
 
 /* scenes --list: prints a line for each scene that can run here, with "alone" or "any" */
 static int list(void)

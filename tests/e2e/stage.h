@@ -55,7 +55,7 @@ struct scene {
 /* Each file of scenes has a list, which ends with a NULL name. */
 extern const struct scene memory_scenes[], death_scenes[], pressure_scenes[], event_scenes[],
 	process_scenes[], green_scenes[], odd_scenes[], report_scenes[], random_scenes[],
-	stream_scenes[], pool_scenes[], virtual_scenes[], async_scenes[];
+	stream_scenes[], pool_scenes[], virtual_scenes[], async_scenes[], shared_scenes[];
 
 /* ------------------------------------------------------------------ results */
 /* Prints one line of the result: the assertion, in words. */
@@ -116,6 +116,8 @@ const struct wire_reply *hear(struct actor *actor, int deadline_ms);
 
 /* Ends an actor as requested; returns the status from waitpid(). */
 int leave_by(struct actor *actor, enum ending how, int status);
+/* Waits for an actor that ends by itself; returns the status from waitpid(). */
+int end_of(struct actor *actor);
 /* exit(0); ends the scene when the actor ends otherwise. */
 void leave(struct actor *actor);
 void kill_actor(struct actor *actor);

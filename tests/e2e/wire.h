@@ -24,7 +24,7 @@
 	X(check)	 /* address, bytes, value -> number of other bytes, the first of them */   \
 	X(claim)	 /* address, bytes, tries, value -> 1: got it, tries */          \
 	X(export)	 /* address -> handle */                                                   \
-	X(open)		 /* handle, flags -> address */                                            \
+	X(open)		 /* handle, flags, 1: with nowhere to write the address -> address */     \
 	X(open_v1)	 /* the same by the call of CUDA 4.1 */                                    \
 	X(close)	 /* address */                                                             \
 	X(meminfo)	 /* -> free bytes, total bytes */                                          \

@@ -547,4 +547,4 @@ const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { 
 	odd_scenes[] = { { .name = NULL } }, report_scenes[] = { { .name = NULL } },
 	random_scenes[] = { { .name = NULL } }, stream_scenes[] = { { .name = NULL } },
 	pool_scenes[] = { { .name = NULL } }, virtual_scenes[] = { { .name = NULL } },
-	async_scenes[] = { { .name = NULL } };
+	async_scenes[] = { { .name = NULL } }, shared_scenes[] = { { .name = NULL } };

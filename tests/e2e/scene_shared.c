@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenes of both kinds of memory that CUDA refuses legacy handles, shared by such handles (17 and 18), beside memory of
+ * cudaMalloc, which is the control: wrong opens, exporters that are busy or end meanwhile, and other devices.
+ */
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/sockios.h>
+
+#include "scene_async.h"
+#include "scene_virtual.h"
+
+#define MS UINT64_C(1000000) /* ns */
+#define LAZY 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
+
+enum kind { LEGACY, VIRTUAL, ASYNC, KINDS };
+static const char *const kinds[] = { "cudaMalloc memory", "virtual memory", "stream-ordered memory" };
+
+/* A handle of PIECE bytes of @kind that P allocates on its device 0, full of @value. */
+static struct handle share(struct actor *p, enum kind kind, unsigned char value)
+{
+	uint64_t at;
+
+	if (kind == LEGACY) {
+		at = alloc_filled(p, PIECE, value);
+	} else if (kind == ASYNC) {
+		at = async_alloc(p, PIECE, value);
+	} else {
+		at = virtual_reserve(p, 4 * PIECE);
+		virtual_map(p, at, PIECE, value);
+	}
+	return export_block(p, at);
+}
+
+/* --------------------------------------------------------------------- wrong opens */
+static int wrong_open(struct actor *c, const struct handle *handle, uint64_t flags, bool nowhere)
+{
+	return ask(c, OP_open, handle->bytes, (const uint64_t[6]){ flags, nowhere })->result;
+}
+
+/* What is wrong about an open besides its handle is answered as for a legacy one, in the same order. */
+static void wrong(void)
+{
+	static const struct { const char *what; uint64_t flags; bool nowhere, no_context; } tries[] = {
+		{ "flags 0", 0, false, false },
+		{ "flags 2", 2, false, false },
+		{ "flags 3", 3, false, false },
+		{ "a null pointer", LAZY, true, false },
+		{ "no context", LAZY, false, true },
+		{ "flags 0 and no context", 0, false, true },
+	};
+	struct actor *p = ENTER("P", .env = ALL), *b = ENTER("B", .bare = true), *c = ENTER("C");
+	struct handle handle[KINDS];
+	uint64_t import;
+
+	for (int kind = 0; kind < KINDS; kind++)
+		handle[kind] = share(p, (enum kind)kind, (unsigned char)(OWN + kind));
+	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+		int bare, legacy, result;
+
+		if (tries[i].no_context)
+			ASK(b, no_context), ASK(c, no_context);
+		bare = wrong_open(b, &handle[LEGACY], tries[i].flags, tries[i].nowhere);
+		legacy = wrong_open(c, &handle[LEGACY], tries[i].flags, tries[i].nowhere);
+		ok(bare && legacy == bare, "control: %s: an open of a legacy handle gives %d, bare %d", tries[i].what, legacy, bare);
+		for (int kind = VIRTUAL; kind < KINDS; kind++) {
+			result = wrong_open(c, &handle[kind], tries[i].flags, tries[i].nowhere);
+			ok(result == legacy, "17 18 %s: of %s the same (%d)", tries[i].what, kinds[kind], result);
+		}
+		if (tries[i].no_context)
+			ASK(b, device, 0), ASK(c, device, 0);
+	}
+	for (int kind = 0; kind < KINDS; kind++) {
+		import = open_block(c, &handle[kind]);
+		ok(reads(c, import, PIECE, (unsigned char)(OWN + kind), NULL), "17 18 then C opens %s as it should", kinds[kind]);
+		close_block(c, import);
+	}
+	leave(b);
+	virtual_curtain(p, c);
+}
+
+/* ------------------------------------------------------------- an exporter that is busy */
+/* Waits until the actor has taken the request that it was told. */
+static void taken(const struct actor *actor)
+{
+	double deadline = now_ms() + 10000;
+	int waiting = 1;
+
+	while (!ioctl(actor->fd, SIOCOUTQ, &waiting) && waiting)
+		if (!watch_until(deadline))
+			break_off("%s takes no request", actor->name);
+}
+
+static bool has_answered(const struct actor *actor)
+{
+	struct pollfd ready = { .fd = actor->fd, .events = POLLIN };
+
+	return poll(&ready, 1, 0) == 1;
+}
+
+/* P's only thread waits in the driver for a kernel, by one of two calls, while C opens what P shares. */
+static void busy(void)
+{
+	static const char *const calls[] = { "cuCtxSynchronize", "cuMemFree" };
+
+	for (int call = 0; call < 2; call++) {
+		struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
+		uint64_t other = alloc(p, PIECE), import[KINDS];
+		struct handle handle[KINDS];
+		bool right[KINDS];
+		double start, took;
+		int result[KINDS];
+
+		for (int kind = 0; kind < KINDS; kind++)
+			handle[kind] = share(p, (enum kind)kind, (unsigned char)(OWN + kind));
+		ASK(p, spin, MS); /* the first launch loads the kernels */
+		ASK(p, kernel_wait);
+		ASK(p, spin, 4000 * MS);
+		if (call)
+			tell(p, OP_free, NULL, (const uint64_t[6]){ other });
+		else
+			tell(p, OP_fill, NULL, (const uint64_t[6]){ other, PIECE, OWN });
+		taken(p);
+		start = now_ms();
+		for (int kind = 0; kind < KINDS; kind++)
+			result[kind] = try_open(c, &handle[kind], &import[kind]);
+		took = now_ms() - start;
+		ok(!has_answered(p), "17 18 P is in %s: it is still when C has opened all (%.0f ms)", calls[call], took);
+		for (int kind = 0; kind < KINDS; kind++) {
+			right[kind] = !result[kind] && reads(c, import[kind], PIECE, (unsigned char)(OWN + kind), NULL);
+			ok(right[kind], "17 18 P is in %s: C opens %s, and reads it (%d)", calls[call], kinds[kind], result[kind]);
+		}
+		hear(p, 30000);
+		ok(!p->reply.result && !*p->reply.complaint, "17 18 then P's call returns (%d)", p->reply.result);
+		for (int kind = 0; kind < KINDS; kind++)
+			if (!result[kind])
+				close_block(c, import[kind]);
+		virtual_curtain(p, c);
+	}
+}
+
+/* ---------------------------------------------------- an exporter that ends during an open */
+static int sockets_of(const struct actor *actor)
+{
+	char path[64], link[320], target[64];
+	struct dirent *entry;
+	DIR *folder;
+	int n = 0;
+
+	snprintf(path, sizeof path, "/proc/%d/fd", (int)actor->pid);
+	folder = opendir(path);
+	while (folder && (entry = readdir(folder))) {
+		ssize_t got;
+
+		snprintf(link, sizeof link, "%s/%s", path, entry->d_name);
+		got = readlink(link, target, sizeof target - 1);
+		n += got > 7 && !memcmp(target, "socket:", 7);
+	}
+	if (folder)
+		closedir(folder);
+	return n;
+}
+
+enum end { KILLED, UNDERSCORE_EXIT, EXIT, ENDS };
+static const char *const ends[] = { "is killed", "calls _exit", "exits" };
+
+/* P stands still when C asks for what it has shared, and then ends. */
+static void end_during(enum kind kind, enum end how)
+{
+	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
+	struct handle handle = share(p, kind, OWN);
+	double start, deadline = now_ms() + 10000;
+	int before = sockets_of(c), status, result;
+	uint64_t import;
+
+	kill(p->pid, SIGSTOP);
+	if (waitpid(p->pid, &status, WUNTRACED) != p->pid || !WIFSTOPPED(status))
+		break_off("P is not stopped");
+	start = now_ms();
+	tell(c, OP_open, handle.bytes, (const uint64_t[6]){ LAZY });
+	while (sockets_of(c) <= before)
+		if (has_answered(c) || !watch_until(deadline))
+			break_off("C asks nobody");
+	if (how == KILLED) {
+		kill(p->pid, SIGKILL);
+	} else {
+		tell(p, OP_end, NULL, (const uint64_t[6]){ how == EXIT ? END_EXIT : END__EXIT });
+		kill(p->pid, SIGCONT);
+	}
+	result = hear(c, 20000)->result;
+	import = c->reply.v[0];
+	ok(now_ms() - start < 9000, "17 18 %s: P %s while C opens it: the open ends (%d, %.0f ms)", kinds[kind], ends[how],
+	   result, now_ms() - start);
+	status = end_of(p);
+	ok(status == (how == KILLED ? SIGKILL : 0), "17 18 P has ended as it should (0x%x)", (unsigned int)status);
+	/* one that goes on may have answered before it ended */
+	if (result) {
+		ok(refused(result), "17 18 it ends as for a stale handle (%d)", result);
+	} else {
+		ok(how != KILLED && reads(c, import, PIECE, OWN, NULL), "17 18 C has it open, and reads P's bytes");
+		close_block(c, import);
+	}
+	start = now_ms();
+	result = try_open(c, &handle, &import);
+	ok(refused(result) && now_ms() - start < 2000, "17 18 another open is refused at once (%d, %.0f ms)", result,
+	   now_ms() - start);
+	leave(c);
+	ok(no_file_stays(), "no file is left in CULIMBO_DIR");
+}
+
+static void end_meanwhile(void)
+{
+	for (int kind = VIRTUAL; kind < KINDS; kind++)
+		for (int how = 0; how < ENDS; how++)
+			end_during((enum kind)kind, (enum end)how);
+}
+
+const struct scene shared_scenes[] = {
+	{ "shared-wrong", wrong, 0 },
+	{ "shared-busy", busy, 0 },
+	{ "shared-end-meanwhile", end_meanwhile, 0 },
+	{ 0 }
+};
