@@ -223,9 +223,60 @@ static void end_meanwhile(void)
 			end_during((enum kind)kind, (enum end)how);
 }
 
+/* ------------------------------------------------------------------------ two devices */
+#define TWO "CULIMBO_SIM_DEVICES=2 CULIMBO_SIM_POOL_ACCESS=set"
+
+static bool has_two(struct actor *p)
+{
+	if (ASK(p, devices)->v[0] >= 2)
+		return true;
+	note("there are not two devices");
+	ok(true, "17 18 another device needs two");
+	return false;
+}
+
+/* A context of device 1 opens memory of device 0, to which it gets peer access before or after, and reads and writes it. */
+static void devices(void)
+{
+	for (int kind = 0; kind < KINDS; kind++)
+		for (int before = 1; before >= 0; before--) {
+			struct actor *p = ENTER("P", .env = ALL " " TWO), *c = ENTER("C", .env = TWO);
+			const char *says = before ? "with peer access" : "without peer access";
+			struct handle handle;
+			uint64_t import;
+			int result;
+
+			if (!has_two(p))
+				return;
+			handle = share(p, (enum kind)kind, OWN);
+			ASK(c, device, 1);
+			if (before && ASK(c, peer, 0)->result)
+				break_off("device 1 has no access to device 0 (%d)", c->reply.result);
+			result = try_open(c, &handle, &import);
+			ok(!result, "%s: device 1, %s to device 0, opens %s of that (%d)", kind ? "17 18" : "control", says,
+			   kinds[kind], result);
+			if (result)
+				break_off("it is not open");
+			ok(reads(c, import, PIECE, OWN, NULL), "and reads it");
+			if (!before) {
+				/* an open of a legacy handle may have enabled it already */
+				note("peer access afterwards: %d", ASK(c, peer, 0)->result);
+				ok(reads(c, import, PIECE, OWN, NULL), "and once more, with peer access");
+			}
+			fill(c, import, PIECE, NEXT);
+			close_block(c, import);
+			ASK(c, device, 0);
+			import = open_block(c, &handle);
+			ok(reads(c, import, PIECE, NEXT, NULL), "device 0 of the same process reads what device 1 wrote");
+			close_block(c, import);
+			virtual_curtain(p, c);
+		}
+}
+
 const struct scene shared_scenes[] = {
 	{ "shared-wrong", wrong, 0 },
 	{ "shared-busy", busy, 0 },
 	{ "shared-end-meanwhile", end_meanwhile, 0 },
+	{ "shared-devices", devices, 0 },
 	{ 0 }
 };
