@@ -146,10 +146,13 @@ SIM_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevi
 	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
 	case 102: /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED (VIRTUAL_ADDRESS_... before 11.3) */
 	case 103: /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
-	case 119: /* MEMPOOL_SUPPORTED_HANDLE_TYPES: 1 is POSIX_FILE_DESCRIPTOR */
 	case 124: /* DMA_BUF_SUPPORTED */
 	case 125: /* IPC_EVENT_SUPPORTED */
+	case 128: /* HANDLE_TYPE_FABRIC_SUPPORTED */
 		*value = 1;
+		break;
+	case 119: /* MEMPOOL_SUPPORTED_HANDLE_TYPES */
+		*value = SIM_HANDLE_TYPES;
 		break;
 	default:
 		*value = 0;

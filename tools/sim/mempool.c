@@ -311,8 +311,7 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
 		return result;
 	if (!handle || !wanted || wanted->location.id < 0 ||
 	    (unsigned int)wanted->location.id >= pool_devices() ||
-	    (wanted->handleTypes != CU_MEM_HANDLE_TYPE_NONE &&
-	     wanted->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+	    ((unsigned int)wanted->handleTypes & ~(unsigned int)SIM_HANDLE_TYPES))
 		return CUDA_ERROR_INVALID_VALUE;
 	object = calloc(1, sizeof(*object));
 	if (!object)
@@ -322,7 +321,8 @@ SIM_CALL(cuMemPoolCreate, (CUmemoryPool *handle, const CUmemPoolProps *wanted))
 	object->on_host = wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
 	/* maxSize, which CUDA 11's headers have among the reserved bytes */
 	memcpy(&object->most, (const char *)&wanted->win32SecurityAttributes + sizeof(void *), sizeof(object->most));
-	object->exportable = wanted->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+	object->types = (unsigned int)wanted->handleTypes;
+	object->exportable = object->types != 0;
 	object->number = atomic_fetch_add(&last_number, 1) + 1;
 	*handle = (CUmemoryPool)object;
 	return CUDA_SUCCESS;
@@ -428,8 +428,7 @@ SIM_CALL(cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute attrib
 			bytes = sim_memory_used(object);
 		memcpy(value, &bytes, sizeof(bytes));
 	} else if (attribute == 10) { /* EXPORT_HANDLE_TYPES, since CUDA 13.1 */
-		CUmemAllocationHandleType types = object->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR :
-								       CU_MEM_HANDLE_TYPE_NONE;
+		CUmemAllocationHandleType types = (CUmemAllocationHandleType)object->types;
 
 		memcpy(value, &types, sizeof(types));
 	} else {

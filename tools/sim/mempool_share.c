@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools shared between processes: a descriptor names a pool, export data name a block of it.
+ * Pools shared between processes: a descriptor or a fabric handle names a pool, export data name a block of it.
  *
  * Export data, of which the driver writes and reads 48 bytes (fact 12):
  *
@@ -94,9 +94,18 @@ SIM_CALL(cuMemPoolExportToShareableHandle, (void *shareable, CUmemoryPool handle
 		goto out;
 	pool = sim_mempool_of(handle);
 	result = CUDA_ERROR_INVALID_VALUE;
-	if (!shareable || !pool || !pool->exportable || flags ||
-	    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+	if (!shareable || !pool || flags || !sim_is_handle_type(type) || !(pool->types & (unsigned int)type))
 		goto out;
+	if ((unsigned int)type == SIM_FABRIC) {
+		struct sim_fabric_handle name = { SIM_FABRIC_POOL, pool_client(), pool->number,
+						  pool_physical((unsigned int)pool->device) };
+
+		memset(shareable, 0, SIM_FABRIC_BYTES);
+		memcpy(shareable, &name, sizeof(name));
+		pool->exported = true;
+		result = CUDA_SUCCESS;
+		goto out;
+	}
 	fd = pool_export_mempool(pool->number, pool_physical((unsigned int)pool->device));
 	if (fd < 0) {
 		result = CUDA_ERROR_OPERATING_SYSTEM;
@@ -128,6 +137,25 @@ static struct sim_memory_pool *new_import(uint32_t client, uint32_t number, int 
 	return pool;
 }
 
+/* Returns an error of pool_import_fd().  A fabric handle can be imported while its exporter lives (our choice). */
+static int named_by(void *shareable, CUmemAllocationHandleType type, uint32_t *client, uint32_t *number,
+		    unsigned int *device)
+{
+	struct sim_fabric_handle name;
+
+	if ((unsigned int)type != SIM_FABRIC)
+		return pool_import_mempool((int)(intptr_t)shareable, client, number, device);
+	if (!shareable)
+		return -EINVAL;
+	memcpy(&name, shareable, sizeof(name));
+	if (name.kind != SIM_FABRIC_POOL || name.bytes >= SIM_DEVICES_MAX || !pool_client_alive(name.client))
+		return -EINVAL;
+	*client = name.client;
+	*number = (uint32_t)name.id;
+	*device = (unsigned int)name.bytes;
+	return 0;
+}
+
 /* A pool that is imported already is given once more and counted, so that its last destroy ends it (measured). */
 SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *shareable,
 					      CUmemAllocationHandleType type, unsigned long long flags))
@@ -139,9 +167,9 @@ SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *sharea
 
 	if (result)
 		return result;
-	if (!handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+	if (!handle || flags || !sim_is_handle_type(type))
 		return CUDA_ERROR_INVALID_VALUE;
-	switch (pool_import_mempool((int)(intptr_t)shareable, &client, &number, &device)) {
+	switch (named_by(shareable, type, &client, &number, &device)) {
 	case 0:
 		break;
 	case -ENOENT:

@@ -91,11 +91,9 @@ static CUresult tell(void *out, int attribute, uint64_t address, const struct wh
 		GIVE(bool, what->known);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		GIVE(unsigned long long,
-		     (kind == SIM_RESERVED && sim_vmm_exportable(what->block.region, address)) ||
-				     /* of pools: assumed */
-				     ((kind == SIM_ASYNC || kind == SIM_ASYNC_CHUNK) && what->block.region->pool->exportable)
-			     ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-			     : 0);
+		     kind == SIM_RESERVED ? sim_vmm_types(what->block.region, address) :
+		     /* of pools: assumed */
+		     kind == SIM_ASYNC || kind == SIM_ASYNC_CHUNK ? what->block.region->pool->types : 0);
 	case 17: /* MEMPOOL_HANDLE, since CUDA 11.3 */
 		pool = what->device ? what->block.region->pool : NULL;
 		GIVE(CUmemoryPool, pool && pool->of ? pool->of : pool);

@@ -102,7 +102,7 @@ uint64_t pool_cookie(void);
 /* Takes @bytes (a multiple of SIM_PAGE) of @device.  Returns 0 and *segment, or -ENOMEM. */
 int pool_take(unsigned int device, size_t bytes, uint32_t *segment);
 /* The ways in which others may open a segment. */
-enum pool_way { POOL_BY_HANDLE = 1, POOL_BY_POINTER };
+enum pool_way { POOL_BY_HANDLE = 1, POOL_BY_POINTER, POOL_BY_FABRIC };
 /* Lets others open @segment as (our client, @base) in this way. */
 void pool_publish(uint32_t segment, uint64_t base, enum pool_way way);
 /* From now on no process may open it. */
@@ -292,6 +292,7 @@ struct sim_memory_pool {
 	int device;
 	bool is_default;
 	bool exportable, exported;
+	unsigned int types; /* of SIM_HANDLE_TYPES */
 	bool imported; /* another process's, which the next two name */
 	unsigned int times; /* how often it was imported and not destroyed */
 	struct sim_memory_pool *next_imported;
@@ -419,11 +420,26 @@ bool sim_host_at(const void *address, void **base, size_t *size, unsigned int *f
 /* The driver ends pinned memory of whatever kind with the context in which it was made (measured). */
 void sim_host_end(const struct sim_context *context);
 
-/*
- * Returns true if the memory mapped at @address, in a reserved range, can be exported as a
- * descriptor (vmm.c).
- */
-bool sim_vmm_exportable(const struct sim_region *region, uint64_t address);
+/* Returns the handle types of the memory mapped at @address, in a reserved range (vmm.c). */
+unsigned int sim_vmm_types(const struct sim_region *region, uint64_t address);
+
+/* ---- fabric handles (vmm.c, mempool_share.c) ---- */
+
+/* CU_MEM_HANDLE_TYPE_FABRIC and the size of a CUmemFabricHandle: cuda.h has them from 12.3 on. */
+enum { SIM_FABRIC = 8, SIM_FABRIC_BYTES = 64, SIM_HANDLE_TYPES = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | SIM_FABRIC };
+enum { SIM_FABRIC_SEGMENT = 0x66736d31, SIM_FABRIC_POOL };
+
+/* The first bytes of a CUmemFabricHandle. */
+struct sim_fabric_handle {
+	uint32_t kind, client;
+	uint64_t id;	/* of a pool: its number */
+	uint64_t bytes; /* of a pool: its device, by the number for all processes */
+};
+
+static inline bool sim_is_handle_type(CUmemAllocationHandleType type)
+{
+	return type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || (unsigned int)type == SIM_FABRIC;
+}
 
 /* ---- code (module.c, library.c) ---- */
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Virtual memory management: physical memory separate from its addresses, which
- * processes share by a descriptor.
+ * processes share by a descriptor or a fabric handle.
  *
  * What must hold:
  * - physical memory stays while a handle, a mapping or a descriptor of it exists in
  *   any process (fact 8);
  * - the descriptors are real: they can be sent, duplicated and taken by pidfd_getfd,
- *   and every copy counts.
+ *   and every copy counts;
+ * - a fabric handle is 64 bytes that keep nothing: it can be imported while its exporter
+ *   lives and has the memory (our choice).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +26,8 @@ struct sim_vmm {
 	uint32_t segment;
 	unsigned int handles, mappings;
 	int device;
-	bool exportable; /* cuMemCreate() was asked for a descriptor type (fact 22) */
+	unsigned int types; /* what cuMemCreate() was asked for, of SIM_HANDLE_TYPES (fact 22) */
+	struct sim_fabric_handle fabric; /* .id 0: it has none yet */
 	struct sim_vmm *next;
 };
 
@@ -38,7 +41,7 @@ static struct sim_vmm *vmm_of(CUmemGenericAllocationHandle handle)
 	return NULL;
 }
 
-static struct sim_vmm *vmm_new(uint32_t segment, bool exportable)
+static struct sim_vmm *vmm_new(uint32_t segment, unsigned int types)
 {
 	struct sim_vmm *vmm = calloc(1, sizeof(*vmm));
 
@@ -48,7 +51,7 @@ static struct sim_vmm *vmm_new(uint32_t segment, bool exportable)
 	vmm->segment = segment;
 	vmm->handles = 1;
 	vmm->device = pool_visible(pool_segment_device(segment));
-	vmm->exportable = exportable;
+	vmm->types = types;
 	vmm->next = all;
 	all = vmm;
 	return vmm;
@@ -123,8 +126,7 @@ SIM_CALL(cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t size,
 		   take((unsigned int)property->location.id, size, &segment)) {
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	} else {
-		vmm = vmm_new(segment, property->requestedHandleTypes ==
-						 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+		vmm = vmm_new(segment, (unsigned int)property->requestedHandleTypes & SIM_HANDLE_TYPES);
 		if (vmm) {
 			*handle = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
 		} else {
@@ -328,6 +330,38 @@ SIM_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *locati
 	return result;
 }
 
+/* The first export in the process that made it names it for all; an import has the name by which it came. */
+static void export_fabric(struct sim_vmm *vmm, void *shareable)
+{
+	if (!vmm->fabric.id) {
+		vmm->fabric = (struct sim_fabric_handle){ SIM_FABRIC_SEGMENT, pool_client(), sim_next_id(),
+							  pool_segment_bytes(vmm->segment) };
+		pool_publish(vmm->segment, vmm->fabric.id, POOL_BY_FABRIC);
+	}
+	memset(shareable, 0, SIM_FABRIC_BYTES);
+	memcpy(shareable, &vmm->fabric, sizeof(vmm->fabric));
+}
+
+static CUresult import_fabric(CUmemGenericAllocationHandle *out, const void *shareable)
+{
+	struct sim_fabric_handle name;
+	struct sim_vmm *vmm;
+	uint32_t segment;
+
+	memcpy(&name, shareable, sizeof(name));
+	if (name.kind != SIM_FABRIC_SEGMENT ||
+	    pool_open(name.client, name.id, name.bytes, POOL_BY_FABRIC, NULL, &segment))
+		return CUDA_ERROR_INVALID_VALUE;
+	vmm = vmm_new(segment, SIM_FABRIC);
+	if (!vmm) {
+		pool_drop(segment);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	vmm->fabric = name;
+	*out = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
+	return CUDA_SUCCESS;
+}
+
 SIM_CALL(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationHandle handle,
 					CUmemAllocationHandleType type, unsigned long long flags))
 {
@@ -338,9 +372,10 @@ SIM_CALL(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationH
 	if (result)
 		return result;
 	vmm = vmm_of(handle);
-	if (!shareable || !vmm || flags || !vmm->exportable ||
-	    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+	if (!shareable || !vmm || flags || !sim_is_handle_type(type) || !(vmm->types & (unsigned int)type)) {
 		result = CUDA_ERROR_INVALID_VALUE;
+	} else if ((unsigned int)type == SIM_FABRIC) {
+		export_fabric(vmm, shareable);
 	} else {
 		fd = pool_export_fd(vmm->segment, POOL_NAME_SEGMENT);
 		if (fd >= 0)
@@ -362,8 +397,12 @@ SIM_CALL(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, 
 
 	if (result)
 		return result;
-	if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+	if (!handle || !sim_is_handle_type(type) || ((unsigned int)type == SIM_FABRIC && !shareable)) {
 		result = CUDA_ERROR_INVALID_VALUE;
+		goto out;
+	}
+	if ((unsigned int)type == SIM_FABRIC) {
+		result = import_fabric(handle, shareable);
 		goto out;
 	}
 	error = pool_import_fd((int)(intptr_t)shareable, &segment);
@@ -371,7 +410,7 @@ SIM_CALL(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, 
 		result = error == -ENOENT ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE; /* fact 24 */
 		goto out;
 	}
-	vmm = vmm_new(segment, true);
+	vmm = vmm_new(segment, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (vmm) {
 		*handle = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
 	} else {
@@ -397,9 +436,7 @@ SIM_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *property,
 	} else {
 		memset(property, 0, sizeof(*property));
 		property->type = CU_MEM_ALLOCATION_TYPE_PINNED;
-		property->requestedHandleTypes = vmm->exportable
-							 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-							 : CU_MEM_HANDLE_TYPE_NONE;
+		property->requestedHandleTypes = (CUmemAllocationHandleType)vmm->types;
 		property->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 		property->location.id = vmm->device;
 	}
@@ -407,12 +444,12 @@ SIM_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *property,
 	return result;
 }
 
-bool sim_vmm_exportable(const struct sim_region *region, uint64_t address)
+unsigned int sim_vmm_types(const struct sim_region *region, uint64_t address)
 {
 	for (struct sim_vmm_map *map = region->maps; map; map = map->next)
 		if (address >= map->base && address < map->base + map->size)
-			return map->vmm->exportable;
-	return false;
+			return map->vmm->types;
+	return 0;
 }
 
 SIM_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *handle, void *address))
