@@ -194,7 +194,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 	has "limbo-held"
 	has "hint            the processes that hold it should close it"
 	# where it was exported, freed and opened: by name where the program has its symbols
-	line=$(grep -n 'cuIpcGetMemHandle' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
+	line=$(grep -n 'cuIpcGetMemHandle(handle, block' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
 	[[ $output =~ \#[0-9]+\ export_many\ [^\ ]*sharer\.c:$line ]]
 	freed=$(grep -n 'cuMemFree(block' "$top_srcdir/tests/tools/sharer.c" | cut -d: -f1)
 	"$C" show --json "$id" > b.json

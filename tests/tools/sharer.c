@@ -6,6 +6,12 @@
  *   export BYTES N    allocates and exports N blocks; prints the last one's handle
  *   alloc BYTES       allocates a block and keeps it
  *   free N            frees the N oldest exported blocks
+ *   virtual BYTES     maps virtual memory and exports it by a handle (CULIMBO_SHARE=all); prints the handle
+ *   async BYTES       the same, of a block of cuMemAllocAsync
+ *   fabric BYTES      exports virtual memory by a fabric handle; prints that
+ *   fabric-pool       the same, of a memory pool
+ *   join HANDLE       imports virtual memory by a fabric handle, and maps it
+ *   join-pool HANDLE  imports a memory pool by one
  *   event             creates and exports an event
  *   destroy           destroys the event that was created or opened last
  *   import HANDLE     opens an event's handle and keeps it open
@@ -68,6 +74,72 @@ static CUresult export_many(size_t bytes, unsigned int n, CUipcMemHandle *handle
 			result = cuIpcGetMemHandle(handle, block[blocks++]);
 	}
 	return result;
+}
+
+static CUresult export_virtual(size_t bytes, CUipcMemHandle *handle)
+{
+	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemAccessDesc access = { .location = property.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemGenericAllocationHandle memory;
+	CUdeviceptr at;
+	CUresult result = cuMemAddressReserve(&at, bytes, 0, 0, 0);
+
+	if (!result)
+		result = cuMemCreate(&memory, bytes, &property, 0);
+	if (!result)
+		result = cuMemMap(at, bytes, 0, memory, 0);
+	if (!result)
+		result = cuMemSetAccess(at, bytes, &access, 1);
+	return result ? result : cuIpcGetMemHandle(handle, at);
+}
+
+static CUresult export_async(size_t bytes, CUipcMemHandle *handle)
+{
+	CUdeviceptr at;
+	CUresult result = cuMemAllocAsync(&at, bytes, NULL);
+
+	if (!result)
+		result = cuStreamSynchronize(NULL);
+	return result ? result : cuIpcGetMemHandle(handle, at);
+}
+
+/* ----------------------------------------------------------------- fabric handles */
+/* CU_MEM_HANDLE_TYPE_FABRIC: cuda.h has this name, and CUmemFabricHandle of 64 bytes, from 12.3 on. */
+#define FABRIC ((CUmemAllocationHandleType)8)
+
+static CUresult fabric_export(size_t bytes, unsigned char handle[64])
+{
+	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .requestedHandleTypes = FABRIC,
+					 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemGenericAllocationHandle memory;
+	CUresult result = cuMemCreate(&memory, bytes, &property, 0);
+
+	return result ? result : cuMemExportToShareableHandle(handle, memory, FABRIC, 0);
+}
+
+static CUresult fabric_export_pool(unsigned char handle[64])
+{
+	CUmemPoolProps wanted = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				  .handleTypes = FABRIC,
+				  .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemoryPool pool;
+	CUresult result = cuMemPoolCreate(&pool, &wanted);
+
+	return result ? result : cuMemPoolExportToShareableHandle(handle, pool, FABRIC, 0);
+}
+
+static CUresult fabric_join(unsigned char handle[64])
+{
+	CUmemGenericAllocationHandle memory;
+	size_t bytes = 2 << 20;
+	CUdeviceptr at;
+	CUresult result = cuMemImportFromShareableHandle(&memory, handle, FABRIC);
+
+	if (!result)
+		result = cuMemAddressReserve(&at, bytes, 0, 0, 0);
+	return result ? result : cuMemMap(at, bytes, 0, memory, 0);
 }
 
 /* ------------------------------------------------------------------- memory pools */
@@ -146,6 +218,7 @@ int main(void)
 {
 	static char line[4096];
 	unsigned long long bytes;
+	unsigned char name[64] = { 0 };
 	CUipcEventHandle event_handle;
 	CUipcMemHandle handle;
 	CUcontext context;
@@ -169,6 +242,26 @@ int main(void)
 			for (result = CUDA_SUCCESS; n-- && first < blocks && !result;)
 				result = cuMemFree(block[first++]);
 			say(result, NULL);
+		} else if (sscanf(line, "virtual %llu", &bytes) == 1) {
+			result = export_virtual(bytes, &handle);
+			say(result, (unsigned char *)&handle);
+		} else if (sscanf(line, "async %llu", &bytes) == 1) {
+			result = export_async(bytes, &handle);
+			say(result, (unsigned char *)&handle);
+		} else if (sscanf(line, "fabric %llu", &bytes) == 1) {
+			result = fabric_export(bytes, name);
+			say(result, name);
+		} else if (!strncmp(line, "fabric-pool", 11)) {
+			result = fabric_export_pool(name);
+			say(result, name);
+		} else if (!strncmp(line, "join ", 5)) {
+			read_handle(line + 5, name);
+			say(fabric_join(name), NULL);
+		} else if (!strncmp(line, "join-pool ", 10)) {
+			CUmemoryPool pool;
+
+			read_handle(line + 10, name);
+			say(cuMemPoolImportFromShareableHandle(&pool, name, FABRIC, 0), NULL);
 		} else if (!strncmp(line, "event", 5)) {
 			result = cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
 			if (!result)

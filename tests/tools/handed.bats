@@ -1,0 +1,99 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016,SC2030,SC2031
+# (output, status and SAID come from elsewhere; each test is a subshell)
+# Memory that the descriptor service has handed over, when its exporter is dead; and memory that processes share by
+# fabric handles, wherever it is shown.
+bats_require_minimum_version 1.5.0
+load common.bash
+eval "common_$(declare -f setup)"
+load share.bash
+
+setup() {
+	common_setup
+	share_setup
+	export CULIMBO_GRACE=1h
+}
+teardown() {
+	share_teardown
+}
+
+# of NAME COLUMN: that column of the process NAME in culimbo ps
+of() {
+	"$C" ps --raw --noheadings --bytes -o "PID,$2" | awk -v pid="${PID[$1]}" '$1 == pid { print $2 }'
+}
+
+# handed KIND WORDS EXPORTER: as for cudaMalloc memory (list.bats), C pins what P has left, and each view says so
+handed() {
+	start P CULIMBO_KEEP_DEAD=1h CULIMBO_SHARE=all
+	start C CULIMBO_KEEP_DEAD=1h
+	tell P "$1 4194304"
+	tell C "open $SAID"
+	[ "$(of C PINS)" = 0 ]
+	die P
+	[ "$(of P STATE)" = dead ]
+	[ "$(of P HELD)" = 1 ]
+	[ "$(of C PINS)" = 4194304 ]
+	[ "$(of C IMPORTEDBYTES)" = 4194304 ]
+	[ "$("$C" blocks --json --pid="${PID[P]}" | jq -r '.blocks[] | "\(.state) \(.bytes) \(.holders) \(.heldby)"')" = \
+		"held 4194304 1 ${PID[C]} sharer" ]
+	"$C" show "${PID[C]}" > text
+	run cat text
+	has "exporter-died of process ${PID[P]}, opened "
+	has "close the pinned one (4 MiB)"
+	run "$C" report --pid "${PID[P]}"
+	has "ENDED: process ${PID[P]} has ended while process ${PID[C]} maps $2 (4 MiB) of it"
+	has "held by process ${PID[C]} (sharer, alive)"
+	has "in $3 "
+	has "HINT: its exporter has ended: the driver keeps the memory until process ${PID[C]} closes it"
+	tell C close
+	[ "$(of C PINS)" = 0 ]
+	run "$C" report --pid "${PID[P]}"
+	[[ $output != *ENDED* ]]
+}
+
+@test "virtual memory that a killed exporter has handed over: who maps it, in ps, blocks, show and report" {
+	handed virtual "1 block" export_virtual
+}
+
+@test "stream-ordered memory that a killed exporter has handed over: who maps it, in ps, blocks, show and report" {
+	handed async "1 block of a pool" export_async
+}
+
+@test "fabric handles are counted on each side, and named as not covered" {
+	start P CULIMBO_REPORT_FILE="$PWD/report.%p" CULIMBO_REPORT=always CULIMBO_LOG=info
+	start C CULIMBO_REPORT_FILE="$PWD/report.%p" CULIMBO_REPORT=always CULIMBO_LOG=info
+	tell P "fabric 2097152"
+	tell C "join $SAID"
+	tell P "fabric 2097152"
+	[ "$(of P FABRIC)" = 2 ]
+	[ "$(of C FABRIC)" = 1 ]
+	tell P fabric-pool
+	tell C "join-pool $SAID"
+	[ "$(of P FABRIC)" = 3 ]
+	[ "$(of C FABRIC)" = 2 ]
+	[ "$(of P FDEXPORTS)$(of C FDIMPORTS)" = -- ]
+	"$C" ps > text
+	run cat text
+	[[ ${lines[0]} == *FABRIC* ]]
+	run "$C" blocks
+	has "Besides, by fabric handles, which culimbo does not cover: 5 times."
+	[ "$("$C" ps --json | jq "[.processes[] | select(.pid == ${PID[P]}).fabric] == [3]")" = true ]
+	run "$C" report --all
+	has "SHARED: process ${PID[P]} exported virtual memory by fabric handle, which culimbo does not cover, 2 times (4 MiB)"
+	has "SHARED: process ${PID[P]} exported a memory pool by fabric handle, which culimbo does not cover, once"
+	has "SHARED: process ${PID[C]} imported virtual memory by fabric handle, which culimbo does not cover, once (2 MiB)"
+	has "SHARED: process ${PID[C]} imported a memory pool by fabric handle, which culimbo does not cover, once"
+	has "HINT: fabric handles are not covered: free what they share only when every importer is done with it"
+	"$C" report --json --all > json
+	jq -e -s 'all(.[] | select(.class == "by-descriptor"); .finding == false and .fabric == true)' json
+	finish C
+	finish P
+	for name in P C; do
+		[ "$(grep -c "this process shares memory by fabric handles, which culimbo does not cover. It only counts them" "$name.err")" = 1 ]
+	done
+	run cat "report.${PID[P]}"
+	has "shared by fabric handles, which culimbo does not cover: 3"
+	run cat "report.${PID[C]}"
+	has "shared by fabric handles, which culimbo does not cover: 2"
+}
