@@ -36,6 +36,8 @@ static struct rule {
 	{ .name = "full" },  /* no player fills a device to the last byte */
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and afterwards different blocks are open */
+	{ .name = "one-address" }, /* no line says whether two addresses are one */
+	{ .name = "import-unmapped" }, /* no player unmaps what a handle has opened */
 	{ .name = "export" }, /* no player is ever out of memory */
 	{ .name = "number" }, /* all players are in one PID namespace */
 	{ .name = "stamp" },  /* no line has the bytes of a handle */

@@ -273,10 +273,56 @@ static void devices(void)
 		}
 }
 
+/* --------------------------------------------------- where an import differs (doc/differences.md) */
+/*
+ * One handle is opened in two contexts of a process; and the program unmaps an import by itself, which CUDA lets it do
+ * with what cuMemMap() has mapped.
+ */
+static void unlike(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *b = ENTER("B", .bare = true), *c = ENTER("C");
+	struct handle handle[KINDS];
+	uint64_t first, second, context;
+	int result;
+
+	for (int kind = 0; kind < KINDS; kind++) {
+		struct actor *who = kind == LEGACY ? b : c;
+
+		handle[kind] = share(p, (enum kind)kind, OWN);
+		first = open_block(who, &handle[kind]);
+		context = ASK(who, ctx_create)->v[0];
+		second = open_block(who, &handle[kind]);
+		if (kind == LEGACY)
+			note("control: bare: two contexts that open %s get %s", kinds[kind], first == second ? "one address" : "two addresses");
+		else
+			ok(first == second, "17 18 two contexts that open %s get one address", kinds[kind]);
+		ok(reads(who, second, PIECE, OWN, NULL), "and read it");
+		close_block(who, second);
+		ASK(who, ctx_destroy, context);
+		ok(reads(who, first, PIECE, OWN, NULL), "the first reads on when the second has ended");
+		result = ASK(who, v_unmap, first, PIECE)->result;
+		if (kind == LEGACY)
+			ok(result, "control: bare: cuMemUnmap of %s is refused (%d)", kinds[kind], result);
+		else if (kind == ASYNC)
+			note("cuMemUnmap of %s: %d", kinds[kind], result);
+		else
+			ok(!result, "17 cuMemUnmap of %s unmaps it (%d)", kinds[kind], result);
+		if (result)
+			close_block(who, first);
+		else
+			note("its close then gives %d", try_close(who, first));
+	}
+	leave(b);
+	leave(c);
+	leave(p);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 const struct scene shared_scenes[] = {
 	{ "shared-wrong", wrong, 0 },
 	{ "shared-busy", busy, 0 },
 	{ "shared-end-meanwhile", end_meanwhile, 0 },
 	{ "shared-devices", devices, 0 },
+	{ "shared-unlike", unlike, 0 },
 	{ 0 }
 };
