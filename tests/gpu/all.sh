@@ -192,6 +192,11 @@ two()
 	for scene in '*peers*' '*device*' 'async-capture-access'; do
 		run "two-${scene//[^a-z-]/}.tap" 100 bash "$tests/e2e/run.sh" "${on_gpu[@]}" "$build" "$scene"
 	done
+	if [ -n "$simulate" ]; then
+		run two-share.tap 60 bash "$gpu/share_clients.sh" --simulate --only 'plain-peer' "$build"
+	elif with share two-share.tap; then
+		run two-share.tap 100 GPU_TEST_SECONDS=90 bash "$gpu/share_clients.sh" --only '*-peer' "$build" "$clients/share"
+	fi
 	run two-matrix.tap 150 MATRIX_SECONDS=3 GPU_TEST_SECONDS=140 bash "$gpu/matrix.sh" "${simulated[@]}" --only 'devices torch-nccl-* torch-symmetric' "$build"
 }
 

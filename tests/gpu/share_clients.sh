@@ -42,6 +42,8 @@ clients=(
 	'torch-mp|same|CUDA runtime, shared|expandable segments by torch.multiprocessing'
 	'tms-torch|refused|driver API|a region shared, paused, resumed; hook_mode torch'
 	'tms-preload|refused|driver API|a region shared, paused, resumed; hook_mode preload'
+	'plain-peer|refused|driver API|virtual and stream-ordered memory of device 0 that device 1 opens'
+	'torch-peer|refused|CUDA runtime, shared|expandable segments of device 0 that PyTorch on device 1 opens and copies'
 	'plain-async|refused|driver API|cuMemAllocAsync; blocks freed while another process maps them'
 	'cupy-async|refused|CUDA runtime|MemoryAsyncPool; arrays deleted while another process maps them'
 	'rmm-async|refused|CUDA runtime, static|CudaAsyncMemoryResource; buffers deleted while another process maps them'
@@ -290,6 +292,9 @@ for line in "${clients[@]}"; do
 	fi
 	command=(python3 "$here/share/memory.py" "$name")
 	case $name in
+	# of two GPUs; the simulated driver has two for it
+	plain-peer) command=(env CULIMBO_SIM_DEVICES=2 CULIMBO_SIM_POOL_ACCESS=set python3 "$here/share/peers.py" "$name") ;;
+	torch-peer) command=("${segments[@]}" python3 "$here/share/peers.py" "$name") ;;
 	torch-mp) command=("${segments[@]}" python3 "$here/matrix/torch_share.py" tensors) ;;
 	torch-*) command=("${segments[@]}" "${command[@]}") ;;
 	ucx | nixl)

@@ -65,13 +65,13 @@ def pattern(seed, size):
 
 
 class Driver:
-    """The driver API, on device 0's primary context."""
+    """The driver API, on a device's primary context."""
 
-    def __init__(self):
+    def __init__(self, number=0):
         self.cuda = ctypes.CDLL("libcuda.so.1")
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuInit", 0)
-        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.call("cuDeviceGet", ctypes.byref(device), number)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self.call("cuCtxSetCurrent", context)
 
@@ -125,8 +125,8 @@ class Driver:
 class Runtime(Driver):
     """Handles by the CUDA runtime at @path: vLLM calls it by ctypes, too (cuda_wrapper.py)."""
 
-    def __init__(self, path):
-        super().__init__()
+    def __init__(self, path, number=0):
+        super().__init__(number)
         self.runtime = ctypes.CDLL(path)
 
     def get(self, address):
