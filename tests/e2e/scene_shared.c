@@ -273,6 +273,34 @@ static void devices(void)
 		}
 }
 
+/* C sees device 1 alone, and the memory is on device 0: each handle is refused as a legacy one. */
+static void hidden_device(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " " TWO), *b, *c;
+	struct handle handle[KINDS];
+	uint64_t import;
+	int bare, result;
+
+	if (!has_two(p))
+		return;
+	b = ENTER("B", .bare = true, .env = TWO " CUDA_VISIBLE_DEVICES=1");
+	c = ENTER("C", .env = TWO " CUDA_VISIBLE_DEVICES=1");
+	for (int kind = 0; kind < KINDS; kind++)
+		handle[kind] = share(p, (enum kind)kind, OWN);
+	ok(ASK(b, devices)->v[0] == 1 && ASK(c, devices)->v[0] == 1, "B and C see one device");
+	bare = try_open(b, &handle[LEGACY], &import);
+	ok(bare, "control: bare, %s of a device that is hidden is refused (%d)", kinds[LEGACY], bare);
+	for (int kind = 0; kind < KINDS; kind++) {
+		result = try_open(c, &handle[kind], &import);
+		ok(result == bare, "17 18 %s of a device that is hidden is refused likewise (%d)", kinds[kind], result);
+	}
+	leave(b);
+	leave(c);
+	leave(p);
+	ok(!*said(p) && count_said(c, "a device that this process does not see") == 1, "17 18 C says why, once, and P nothing");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 /* --------------------------------------------------- where an import differs (doc/differences.md) */
 /*
  * One handle is opened in two contexts of a process; and the program unmaps an import by itself, which CUDA lets it do
@@ -323,6 +351,7 @@ const struct scene shared_scenes[] = {
 	{ "shared-busy", busy, 0 },
 	{ "shared-end-meanwhile", end_meanwhile, 0 },
 	{ "shared-devices", devices, 0 },
+	{ "shared-hidden-device", hidden_device, 0 },
 	{ "shared-unlike", unlike, 0 },
 	{ 0 }
 };
