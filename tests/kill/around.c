@@ -184,6 +184,7 @@ pid_t begin(struct world *w, const struct op *op)
 	w->report_data = op->report_data;
 	w->region = (struct cl_region){ .fd = -1 };
 	memset(w->held_by_a, 0, sizeof w->held_by_a);
+	memset(w->counted, 0, sizeof w->counted);
 	cl_identity_self(&w->self);
 	if (op->role == IMPORTER) {
 		MUST(cl_region_create(&w->region, w->dir, &w->self) == 0);

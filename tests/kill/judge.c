@@ -67,6 +67,30 @@ static const char *look(const struct world *w, const struct cl_region *region)
 	return NULL;
 }
 
+/*
+ * The counts of opens: rule 1 in shim/shm/layout.h.  Here no stale importer counts in a later generation.  So each
+ * holder's bit, and a pin, has an open before it.
+ */
+static const char *look_at_opens(struct world *w, const struct cl_region *region)
+{
+	for (uint32_t record = 0; record < R_END; record++) {
+		uint64_t life = cl_record_life(region, record), before = w->counted[record].life;
+		unsigned int opens = atomic_load(&region->record[record].opens);
+		unsigned int had = (unsigned int)__builtin_popcountll(bits(region, 0, record)) +
+				   atomic_load(&region->record[record].pinned);
+
+		if (opens < had)
+			return say("a hold whose open is not counted", record);
+		/* an export, from FREE on, begins at 0 */
+		if (cl_life_generation(life) == cl_life_generation(before) && cl_life_state(before) != CL_FREE &&
+		    opens < w->counted[record].opens)
+			return say("a count of opens went down", record);
+		w->counted[record].life = life;
+		w->counted[record].opens = (uint16_t)opens;
+	}
+	return NULL;
+}
+
 /* ---------------------------------------------------------------------- report data */
 static int64_t pages(uint64_t bytes)
 {
@@ -316,6 +340,8 @@ const char *judge(struct world *w, struct cl_region *region, int dir)
 	if (region) {
 		if (w->role == IMPORTER || w->role == EXPORTER) {
 			wrong = look(w, region);
+			if (!wrong)
+				wrong = look_at_opens(w, region);
 			if (!wrong)
 				wrong = look_at_report_data(region, w->report_data ? w->report_data->imports : 0);
 			if (!wrong)

@@ -24,9 +24,10 @@
  * of load and conditional store instead of atomic instructions, such a pair never succeeds under
  * stepping, and this test does not end.
  *
- * It is built five times: unchanged, and with planted faults that must be found:
- * CL_PLANT_TWO_STEP_RELEASE (by the neighbour), CL_PLANT_SLOT_BEFORE_BITS, a `closing` that is written late, and
- * a size that is counted early (by the judge; late_closing.c, early_count.c).
+ * It is built seven times: unchanged, and with planted faults that must be found:
+ * CL_PLANT_TWO_STEP_RELEASE (by the neighbour), CL_PLANT_SLOT_BEFORE_BITS, a `closing` that is written late,
+ * a size that is counted early, an open that is counted late, and a count of opens that begins again (by the
+ * judge; late_closing.c, early_count.c, late_open.c, lost_opens.c).
  *
  *	kill [all] [NAME]	all: the judge runs at every boundary, changed or not, and many
  *				more kills happen (make check-kill-full); NAME: only the
@@ -184,6 +185,8 @@ static const char *step_with_neighbour(struct world *w, const struct op *op)
 	const char *wrong;
 	bool gone = false;
 
+	/* a neighbour that opens at every boundary never lets the victim count an open before the count is at its end */
+	atomic_store(&w->region.record[record].opens, CL_MANY - 100);
 	do {
 		wrong = flip(w, record, &gone);
 	} while (!wrong && step(child));
@@ -248,6 +251,8 @@ static bool is_planted_in(const struct op *op)
 {
 #ifdef PLANTED_IN_REPORT_DATA
 	return op->report_data != NULL;
+#elif defined(PLANTED_IN)
+	return strstr(op->name, PLANTED_IN) != NULL;
 #else
 	return op->role == IMPORTER || strstr(op->name, "reap");
 #endif

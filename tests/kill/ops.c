@@ -160,6 +160,13 @@ static void run_count_open(struct world *w, struct cl_region *r)
 {
 	cl_record_opened(r, R_OPENED);
 }
+/* A count that is at its end stays there. */
+static void run_count_many(struct world *w, struct cl_region *r)
+{
+	atomic_store(&r->record[R_EXPORTED].opens, CL_MANY - 1);
+	cl_record_opened(r, R_EXPORTED);
+	cl_record_opened(r, R_EXPORTED);
+}
 static void run_pin(struct world *w, struct cl_region *r)
 {
 	cl_record_pin(r, R_EXPORTED, 0, handle);
@@ -456,6 +463,7 @@ const struct op ops[] = {
 	{ "open of what lies beside virtual memory", IMPORTER, run_open_beside, -1, false, 0, NULL },
 	{ "count of another open", IMPORTER, run_count_open, -1, false, 0, NULL },
 	{ "count of an open by its exporter", EXPORTER, run_count_open, -1, false, 0, NULL },
+	{ "count of more opens than it can count", IMPORTER, run_count_many, -1, false, 0, NULL },
 	{ "pin", IMPORTER, run_pin, R_EXPORTED, false, 0, NULL },
 	{ "close of the last", IMPORTER, run_close_last, R_LAST, false, 0, NULL },
 	{ "close of one of two", IMPORTER, run_close_one, R_BOTH, false, 0, NULL },

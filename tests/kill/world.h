@@ -51,6 +51,11 @@ struct world {
 	struct cl_region region; /* its mapping of the real file */
 	uint64_t claim_of_a;
 	bool held_by_a[R_END];
+	/* what the judge last saw of a record, so that a count that goes down is seen */
+	struct {
+		uint64_t life;
+		uint16_t opens;
+	} counted[R_END];
 	const struct writing *report_data; /* what the victim records for reports; NULL: nothing */
 	int64_t spare;	     /* bytes of memory that the file has beyond those it counts */
 	struct cl_identity self;
