@@ -113,6 +113,39 @@ load common.bash
 	done
 }
 
+# --------------------------------------------------------------- CULIMBO_GRACE_BYTES
+# early SIZE: reports of a producer that frees two frames of 1 MiB before they are opened; text and JSON
+early() {
+	export CULIMBO_GRACE_BYTES=$1 CULIMBO_REPORT=always
+	"$C" run --simulate -- "$P/frees_early" 2> text
+	CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate -- "$P/frees_early" 2> both
+	grep '^{' both > json # (the program, too, writes to stderr)
+	valid json
+}
+
+# cut_is BLOCKS BYTES: what the summaries of all processes say
+cut_is() {
+	jq -e -s --argjson n "$1" --argjson bytes "$2" '[.[] | select(.type == "summary")] |
+		(map(.cut // 0) | add) == $n and (map(.cut_bytes // 0) | add) == $bytes' json
+}
+
+@test "blocks that went before their grace was over are counted, with their bytes" {
+	# the second free needs the room of the first block
+	early 1MiB
+	has text "  given back before their grace was over: 1, 1 MiB (CULIMBO_GRACE_BYTES)"
+	has text " cut=1 cut_bytes=1048576 "
+	cut_is 1 1048576
+	# a block that the budget has no room for goes at its free
+	early 1KiB
+	has text "  given back before their grace was over: 2, 2 MiB (CULIMBO_GRACE_BYTES)"
+	has text " cut=2 cut_bytes=2097152 "
+	cut_is 2 2097152
+	early 2MiB
+	lacks text "before their grace was over"
+	lacks text " cut"
+	cut_is 0 0
+}
+
 # -------------------------------------------------------------------------- large
 @test "100,000 blocks: the reports appear in under 1 s and stay short" {
 	export CULIMBO_STACK=40 # deep enough to tell the places apart
