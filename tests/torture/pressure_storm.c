@@ -6,7 +6,9 @@
  *
  * Each round has 1 to 8 processes with 1 to 4 threads each.  Sharers allocate, export and free.
  * Bystanders allocate and free, and share nothing.  No process opens a block, so no block is held.
- * Rounds differ in grace period (so the limbo fills the device, or is empty), collector and pace.
+ * Rounds differ in grace period, collector and pace, and in what the limbo may take (CULIMBO_GRACE_BYTES):
+ * by default 1/64 of the device for each process, or all of the device.  Then it fills the device, and
+ * allocations succeed only by what it gives back.  Sharers ask culimbo_stats() for that, and it is asserted.
  *
  * All live blocks of a round fit into the device together at any time.  Each thread has its part of
  * the memory.  A block counts from before its allocation until its free has returned, in whole pages of
@@ -16,6 +18,7 @@
  * Rules: Each thread keeps to its part.  No wait is without a deadline.  All processes of a round have
  * ended before the next round begins.  Only on the simulated driver.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,6 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "preload/culimbo.h"
 #include "tests/e2e/cuda_door.h"
 #include "tests/torture/chance.h"
 #include "tests/torture/supervisor.h"
@@ -34,8 +38,9 @@
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
 #define ROUND_NS (700 * MS)
-#define FIXED_NS (250 * MS)
+#define FIXED_NS (200 * MS)
 #define READY_NS (20000 * MS)
+#define FULL "256MiB" /* as much as the device has: play.sh */
 #define END_NS (60000 * MS) /* time limit for the end of a round */
 
 enum {
@@ -52,23 +57,31 @@ static const char *const role_names[] = { "nobody", "sharer", "bystander" };
 struct round {
 	unsigned int sharers, bystanders, sharer_threads, bystander_threads;
 	const char *grace;
+	bool full; /* the limbo of each process may take the device */
 	unsigned int inlines; /* number of sharers without a collector thread */
 	unsigned int pace;    /* us; the longest pause of a thread between two steps */
 	unsigned int largest; /* a block takes at most 1 / largest of the thread's part */
 	unsigned int leaves;  /* ms; a sharer ends after at most this time and another starts; 0: never */
+	unsigned int unused;  /* of 4 parts of the device, so many are in no thread's part */
 };
 
-/* Always run first: these rounds failed when they were written. */
+/*
+ * Always run first.  Those with a full limbo failed when they were written, before there was CULIMBO_GRACE_BYTES,
+ * but for the first.  There the limbo of one process takes more than half of the device.
+ */
 static const struct round fixed[] = {
-	{ 1, 2, 4, 1, "2s", 0, 400, 2, 0 },  /* a limbo that fills, and two bystanders */
-	{ 2, 1, 1, 1, "60s", 0, 0, 1, 0 },	  /* no pause */
-	{ 4, 0, 1, 0, "60s", 0, 100, 2, 0 }, /* only sharers */
-	{ 1, 0, 4, 0, "60s", 0, 0, 4, 0 },	  /* the threads of one process */
-	{ 3, 5, 4, 4, "2s", 1, 200, 1, 0 },
-	{ 2, 2, 2, 2, "60s", 2, 0, 2, 0 },	  /* without a collector thread */
-	{ 4, 4, 2, 1, "0", 2, 100, 1, 0 },	  /* no grace period */
-	{ 1, 5, 4, 4, "5ms", 0, 0, 1, 0 },	  /* one sharer, many bystanders */
-	{ 4, 2, 1, 2, "60s", 0, 0, 1, 50 }, /* sharers end with a full limbo */
+	{ 1, 0, 2, 0, "60s", true, 0, 0, 2, 0, 3 },
+	{ 1, 2, 4, 1, "2s", true, 0, 400, 2, 0, 0 },  /* two bystanders */
+	{ 2, 1, 1, 1, "60s", true, 0, 0, 1, 0, 0 },   /* no pause */
+	{ 4, 0, 1, 0, "60s", true, 0, 100, 2, 0, 0 }, /* only sharers */
+	{ 1, 0, 4, 0, "60s", true, 0, 0, 4, 0, 0 },   /* the threads of one process */
+	{ 3, 5, 4, 4, "2s", true, 1, 200, 1, 0, 0 },
+	{ 2, 2, 2, 2, "60s", true, 2, 0, 2, 0, 0 },   /* without a collector thread */
+	{ 4, 2, 1, 2, "60s", true, 0, 0, 1, 50, 0 },  /* sharers end with a full limbo */
+	{ 1, 5, 4, 4, "5ms", true, 0, 0, 1, 0, 0 },   /* one sharer, many bystanders */
+	{ 4, 4, 2, 1, "0", false, 2, 100, 1, 0, 0 },  /* no grace period */
+	{ 3, 5, 4, 4, "2s", false, 1, 200, 1, 0, 0 }, /* 1/64 of the device for each sharer */
+	{ 4, 2, 1, 2, "60s", false, 2, 0, 1, 50, 0 },
 };
 
 static struct table {
@@ -79,6 +92,8 @@ static struct table {
 	size_t part; /* bytes of each thread */
 	_Atomic uint64_t allocations[3], failures[3], exports, errors; /* [enum role] */
 	_Atomic uint64_t slow, slowest; /* allocations of more than 100 ms; the slowest, ns */
+	_Atomic uint64_t limbo; /* bytes; the most that one process had in its limbo in this round */
+	_Atomic uint64_t shorts; /* calls in this round for which the driver had no memory at first */
 } *table;
 
 static enum role role_of(const struct round *round, uint32_t i)
@@ -95,6 +110,7 @@ static unsigned int threads_of(const struct round *round, uint32_t i)
 static uint32_t here;
 static CUcontext context;
 static uint64_t leave_at = UINT64_MAX;
+static culimbo_stats_fn *stats; /* NULL: without culimbo */
 
 struct thread {
 	pthread_t thread;
@@ -134,14 +150,31 @@ static void complain(const struct thread *me, const char *call, int result)
 		!sure_result;                                                                      \
 	})
 
+static void at_least(_Atomic uint64_t *most, uint64_t n)
+{
+	uint64_t before = atomic_load(most);
+
+	while (n > before && !atomic_compare_exchange_weak(most, &before, n))
+		;
+}
+
 static void took(uint64_t ns)
 {
-	uint64_t most = atomic_load(&table->slowest);
-
 	if (ns > 100 * MS)
 		atomic_fetch_add(&table->slow, 1);
-	while (ns > most && !atomic_compare_exchange_weak(&table->slowest, &most, ns))
-		;
+	at_least(&table->slowest, ns);
+}
+
+/* Adds what this process has counted; @ends: no further call is counted. */
+static void ask_culimbo(bool ends)
+{
+	struct culimbo_stats is;
+
+	if (!stats || stats(&is, sizeof(is)))
+		return;
+	at_least(&table->limbo, is.limbo_bytes);
+	if (ends)
+		atomic_fetch_add(&table->shorts, is.short_of_memory);
 }
 
 static void give(struct thread *me)
@@ -195,6 +228,8 @@ static void step(struct thread *me)
 		block.created = torture_dice(&me->seed, 6) == 0;
 	while (me->n && (me->n == BLOCKS || me->live + pages(block.bytes) > table->part))
 		give(me);
+	if (me->role == SHARER && torture_dice(&me->seed, 4) == 0)
+		ask_culimbo(false);
 	began = torture_now();
 	result = take(me, &block);
 	took(torture_now() - began);
@@ -245,6 +280,7 @@ static int play(void *shared, uint32_t number, char **argv)
 	here = number / 4;
 	n = threads_of(&table->round, here);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	*(void **)&stats = dlsym(RTLD_DEFAULT, "culimbo_stats");
 	if (why || cu.cuInit(0) || cu.cuDevicePrimaryCtxRetain(&context, 0)) {
 		fprintf(stderr, "pressure_storm: ERROR %u: %s\n", here, why ? why : "no context");
 		return 3;
@@ -262,6 +298,7 @@ static int play(void *shared, uint32_t number, char **argv)
 	}
 	for (unsigned int i = 0; i < n; i++)
 		pthread_join(thread[i].thread, NULL);
+	ask_culimbo(true);
 	return 0;
 }
 
@@ -272,6 +309,11 @@ static bool bare;
 static pid_t process[PROCESSES];
 static unsigned int strange_ends;
 static uint64_t end_by = UINT64_MAX;
+/* of all rounds with a full limbo, and of the others: what a round's table has */
+static struct {
+	unsigned int rounds;
+	uint64_t limbo, shorts;
+} seen[2];
 
 static uint32_t dice(uint32_t sides)
 {
@@ -343,6 +385,8 @@ static struct round any_round(void)
 	round.pace = paces[dice(5)];
 	round.largest = 1 + dice(4);
 	round.leaves = dice(4) ? 0 : 20 + dice(200);
+	round.full = dice(2);
+	round.unused = dice(4) ? 0 : dice(4);
 	return round;
 }
 
@@ -362,12 +406,18 @@ static void play_round(const struct round *round, uint64_t ns, size_t device)
 	table->round = *round;
 	table->seed = dice_seed;
 	/* in culimbo, a free that must wait as the driver's would keeps a page for a moment */
-	table->part = (device / threads - PAGE) / PAGE * PAGE;
+	table->part = (device / 4 * (4 - round->unused) / threads - PAGE) / PAGE * PAGE;
 	atomic_store(&table->phase, PHASE_BEGIN);
 	atomic_store(&table->ready, 0);
 	atomic_store(&table->slow, 0);
 	atomic_store(&table->slowest, 0);
+	atomic_store(&table->limbo, 0);
+	atomic_store(&table->shorts, 0);
 	setenv("CULIMBO_GRACE", round->grace, 1);
+	if (round->full)
+		setenv("CULIMBO_GRACE_BYTES", FULL, 1);
+	else
+		unsetenv("CULIMBO_GRACE_BYTES");
 	for (uint32_t i = 0; i < n; i++)
 		start_player(i);
 	if (WAIT_FOR(atomic_load(&table->ready) == n || running() < n, READY_NS)) {
@@ -391,12 +441,19 @@ static void play_round(const struct round *round, uint64_t ns, size_t device)
 	}
 	end_by = UINT64_MAX;
 	failures = all_of(table->failures) - failures;
-	printf("# %u x %u sharers (%u inline), %u x %u bystanders, grace %s, pace %u us, %zu MiB each%s: %llu of %llu failed; slowest %.0f ms, %llu above 100; %.1f s\n",
+	seen[round->full].rounds++;
+	seen[round->full].shorts += atomic_load(&table->shorts);
+	if (seen[round->full].limbo < atomic_load(&table->limbo))
+		seen[round->full].limbo = atomic_load(&table->limbo);
+	printf("# %u x %u sharers (%u inline), %u x %u bystanders, grace %s%s, pace %u us, %zu MiB each%s: %llu of %llu failed; limbo up to %llu MiB, short %llu times; slowest %.0f ms, %llu above 100; %.1f s\n",
 	       round->sharers, round->sharer_threads, round->inlines, round->bystanders,
-	       round->bystander_threads, round->grace, round->pace, table->part / MIB,
+	       round->bystander_threads, round->grace, round->full ? " of " FULL : "", round->pace,
+	       table->part / MIB,
 	       round->leaves ? ", sharers leave" : "",
 	       (unsigned long long)failures,
 	       (unsigned long long)(all_of(table->allocations) - allocations),
+	       (unsigned long long)(atomic_load(&table->limbo) / MIB),
+	       (unsigned long long)atomic_load(&table->shorts),
 	       (double)atomic_load(&table->slowest) * 1e-6, (unsigned long long)atomic_load(&table->slow),
 	       (double)(torture_now() - began) * 1e-9);
 	fflush(stdout);
@@ -415,7 +472,8 @@ static int supervise(bool control, uint64_t allocations)
 	start_observer(0);
 	before = look();
 	for (unsigned int i = 0; i < rounds && !strange_ends; i++)
-		play_round(&fixed[i], FIXED_NS, before.free);
+		if (!bare || fixed[i].full || !strcmp(fixed[i].grace, "0")) /* bare, the others are the same */
+			play_round(&fixed[i], FIXED_NS, before.free);
 	while (all_of(table->allocations) < allocations && !strange_ends) {
 		struct round round = any_round();
 
@@ -434,6 +492,14 @@ static int supervise(bool control, uint64_t allocations)
 	ok(done && all_of(table->failures) == 0, "%s, none of %llu allocations failed (%llu did)",
 	   control ? "control: without culimbo" : "under culimbo", (unsigned long long)done,
 	   (unsigned long long)all_of(table->failures));
+	/* memory that the driver did not have at first was in limbos, since what is live fits */
+	if (!control)
+		ok(seen[true].limbo >= before.total / 2 && seen[true].shorts && seen[false].rounds,
+		   "%u rounds with a full limbo: one process had %llu of %llu MiB in it, the driver was short of memory %llu times; %u other rounds: %llu MiB, %llu times",
+		   seen[true].rounds, (unsigned long long)(seen[true].limbo / MIB),
+		   (unsigned long long)(before.total / MIB), (unsigned long long)seen[true].shorts,
+		   seen[false].rounds, (unsigned long long)(seen[false].limbo / MIB),
+		   (unsigned long long)seen[false].shorts);
 	ok(table->errors == 0 && strange_ends == 0, "no wrong results (%llu), no process ended abnormally (%u)",
 	   (unsigned long long)table->errors, strange_ends);
 	return supervisor.failed;
