@@ -3,7 +3,8 @@
 #
 # Cross-builds culimbo for aarch64 and tests it under qemu-user: the unit tests, end-to-end
 # scenes on the simulated driver, the dlsym thunk at -O0 and -O2, and patches of the functions
-# that programs get.  Also runs UCX's patches if fetch-ucx.sh has put UCX into
+# that programs get.  That these can be patched is also tested of what gcc and clang make at -O0
+# and -O2.  Also runs UCX's patches if fetch-ucx.sh has put UCX into
 # BUILD_DIR/aarch64/tests/patch/ucx.
 #
 #	run.sh [BUILD_DIR [all]]	(default: build; make check-aarch64)
@@ -143,26 +144,38 @@ fetch_libraries()
 
 libraries=$root/usr/lib/aarch64-linux-gnu:$root/lib/aarch64-linux-gnu
 
+cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$build/Makefile")
+
+# Configures the tree in the current folder, unless that is done.  The caller's compiler builds for this machine.
+configure_it() # FLAGS [CONFIGURE ARGUMENTS]
+{
+	local flags=$1
+
+	shift
+	[ ! -e Makefile ] || [ "$source/configure" -nt config.status ] || return 0
+	timeout 200 env -u CC -u CXX -u CFLAGS -u CPPFLAGS -u LDFLAGS "$source/configure" -q --host=aarch64-linux-gnu --with-cuda="$cuda" \
+		CFLAGS="$flags" \
+		CPPFLAGS="-isystem $root/usr/include -isystem $root/usr/include/aarch64-linux-gnu" \
+		LDFLAGS="-L$root/lib/aarch64-linux-gnu -Wl,--dynamic-linker=$loader -Wl,--disable-new-dtags -Wl,-rpath,$libraries -Wl,-rpath-link,$libraries" "$@"
+}
+
 make_it()
 {
-	local cuda
-
-	cuda=$(sed -n 's/^CUDA_HOME_DIR = //p' "$build/Makefile")
 	export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig:$root/usr/share/pkgconfig
 	export PKG_CONFIG_SYSROOT_DIR=$root
 	cd "$arm" || return
-	if [ ! -e Makefile ] || [ "$source/configure" -nt config.status ]; then
-		# (the caller's compiler builds for this machine, not for aarch64)
-		timeout 200 env -u CC -u CXX -u CFLAGS -u CPPFLAGS -u LDFLAGS "$source/configure" -q -C --host=aarch64-linux-gnu --with-cuda="$cuda" \
-			CFLAGS='-g -O1' \
-			CPPFLAGS="-isystem $root/usr/include -isystem $root/usr/include/aarch64-linux-gnu" \
-			LDFLAGS="-L$root/lib/aarch64-linux-gnu -Wl,--dynamic-linker=$loader -Wl,--disable-new-dtags -Wl,-rpath,$libraries -Wl,-rpath-link,$libraries" ||
-			return
-	fi
+	configure_it '-g -O1' -C || return
 	# (one after the other: "all" starts a make of its own)
 	timeout 300 make -s -j"${MAKE_JOBS:-2}" all &&
 		timeout 300 make -s -j"${MAKE_JOBS:-2}" tests/e2e/{actor,actor_linked,scenes} \
 			tests/patch/{decode,patched} "${units[@]}"
+}
+
+# Only what is decoded: the library and the simulated driver, as another compiler makes them.
+make_decoded() # FOLDER FLAGS COMPILER
+{
+	mkdir -p "$1" && cd "$1" && configure_it "$2" CC="$3" &&
+		timeout 300 make -s -j"${MAKE_JOBS:-2}" libculimbo.la tools/sim/libcuda.la
 }
 
 # ----------------------------------------------------------------------- results
@@ -215,7 +228,6 @@ declare -A cannot=(
 	[callbacks_are_a_bounded_registry]=$tasks
 	[the_collector_comes_with_the_first_block_and_takes_no_signal]=$tasks
 	[a_forked_child_starts_anew]=$tasks
-	[pool_pointers_are_counted_and_told_once]=$tasks
 	[a_release_that_ends_no_context_starts_and_wakes_nobody]=$tasks
 	[a_terminal_is_stderr_if_it_is_ours]='qemu 7.2 answers TIOCGSID and leaves the session out'
 	[a_new_file_is_private_sparse_locked_and_small]=$fork
@@ -278,6 +290,18 @@ skip test_handshake_fence "a missing fence does not show in qemu's code on x86"
 printf '#!/bin/sh\nexec %s %s "$@"\n' "$qemu" "$arm/tests/patch/decode" >"$arm/decode"
 chmod +x "$arm/decode"
 renumber decode.sh < <(timeout -k 5 60 sh "$source/tests/patch/decode.sh" "$arm" "$arm/decode" 2>&1)
+for compiler in aarch64-linux-gnu-gcc 'clang --target=aarch64-linux-gnu'; do
+	name=${compiler%% *} name=${name#aarch64-linux-gnu-}
+	for level in O0 O2; do
+		if ! command -v "${compiler%% *}" >/dev/null; then
+			skip "decode.sh, $name -$level" "there is no $name"
+		elif (make_decoded "$arm/$name-$level" "-$level" "$compiler") >"$arm/$name-$level.log" 2>&1; then
+			renumber "decode.sh, $name -$level" < <(timeout -k 5 60 sh "$source/tests/patch/decode.sh" "$arm/$name-$level" "$arm/decode" 2>&1)
+		else
+			ok 1 "decode.sh, $name -$level: it builds (see $arm/$name-$level.log)"
+		fi
+	done
+done
 
 if [ "$where" = no ]; then
 	skip "end-to-end scenes, dlsym, patches" "no binfmt_misc in a namespace here (Linux 6.7), and no qemu registered"
