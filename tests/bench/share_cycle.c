@@ -4,24 +4,26 @@
  * and sends a block; the consumer opens, reads, closes and answers; the exporter frees.
  * share_cycle.py starts the processes and compares the results.  Each process has a role:
  *
- *   share_cycle exporter links=FD,... size=BYTES seconds=S [work=MS] [late=MS] [early=1] [cycles=N] [ends=1]
+ *   share_cycle exporter links=FD,... size=BYTES seconds=S [work=MS] [late=MS] [early=1]
+ *                        [cycles=N] [ends=1]
  *   share_cycle consumer link=FD
  *   share_cycle watcher [every=MS]     looks at the driver's free memory
  *   share_cycle bystander              allocates and frees most of what is free
  *
- * The exporter gives each consumer a block in turn, so each consumer has one at a time.  A consumer works for work= ms
- * while it has the block open.  With early=1 the exporter frees a block as soon as its handle is sent; the consumer opens
- * it late= ms after that.  With ends=1 it fills only a block's ends, which consumers read: a simulated device takes real
- * memory for what is touched.  The exporter runs for seconds= seconds, and for at least cycles= cycles.
+ * The exporter gives each consumer a block in turn, so each consumer has one at a time.
+ * A consumer works for work= ms while it has the block open.  With early=1 the exporter
+ * frees a block as soon as its handle is sent; the consumer opens it late= ms after that.
+ * With ends=1 it fills only a block's ends, which consumers read: a simulated device takes real
+ * memory for what is touched.
+ * The exporter runs for seconds= seconds, and for at least cycles= cycles.
  *
- * A role prints "ready" when it has a context.  Then it reads commands, one a line: exporter: "go"; watcher: "reset",
- * "least"; bystander: "go BYTES" (to leave free), "stop".  It prints its result as one line of JSON.  Times are ns.
+ * A role prints "ready" when it has a context.  Then it reads commands, one a line:
+ * exporter: "go"; watcher: "reset", "least"; bystander: "go BYTES" (to leave free),
+ * "stop".  It prints its result as one line of JSON.  Times there are ns of CLOCK_MONOTONIC.
  *
  * What must hold: every wait has a bound; a role ends with the process that started it; the
  * watcher and the bystander run without culimbo, with or without it in the others.
  */
-#include <cuda.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -33,8 +35,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "preload/culimbo.h"
 #include "tests/bench/harness.h"
+#include "tests/bench/share_cycle.h"
 #include "tests/bench/times.h"
 
 #define MS 1000000u
@@ -43,73 +45,6 @@
 #define SAMPLE_EACH 16 /* cycles; the watcher cannot be quick enough to see each */
 #define WORD 8u	      /* bytes that a consumer reads */
 #define GRANULE (2u << 20) /* bytes to which the driver rounds an allocation up */
-
-/* ------------------------------------------------------------------ the driver */
-static struct {
-	CUresult (*init)(unsigned int);
-	CUresult (*device)(CUdevice *, int);
-	CUresult (*retain)(CUcontext *, CUdevice);
-	CUresult (*set_current)(CUcontext);
-	CUresult (*synchronize)(void);
-	CUresult (*alloc)(CUdeviceptr *, size_t);
-	CUresult (*free)(CUdeviceptr);
-	CUresult (*info)(size_t *, size_t *);
-	CUresult (*fill)(CUdeviceptr, unsigned char, size_t);
-	CUresult (*read)(void *, CUdeviceptr, size_t);
-	CUresult (*handle)(CUipcMemHandle *, CUdeviceptr);
-	CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int);
-	CUresult (*close)(CUdeviceptr);
-} cu;
-
-#define CHECKED(call)                                                             \
-	do {                                                                      \
-		CUresult result_ = (call);                                        \
-		if (result_)                                                      \
-			DIE("%s: CUDA error %d", #call, (int)result_);            \
-	} while (0)
-
-static void driver_start(void)
-{
-	static const struct {
-		const char *name;
-		void *at;
-	} calls[] = {
-		{ "cuInit", &cu.init },
-		{ "cuDeviceGet", &cu.device },
-		{ "cuDevicePrimaryCtxRetain", &cu.retain },
-		{ "cuCtxSetCurrent", &cu.set_current },
-		{ "cuCtxSynchronize", &cu.synchronize },
-		{ "cuMemAlloc_v2", &cu.alloc },
-		{ "cuMemFree_v2", &cu.free },
-		{ "cuMemGetInfo_v2", &cu.info },
-		{ "cuMemsetD8_v2", &cu.fill },
-		{ "cuMemcpyDtoH_v2", &cu.read },
-		{ "cuIpcGetMemHandle", &cu.handle },
-		{ "cuIpcOpenMemHandle_v2", &cu.open },
-		{ "cuIpcCloseMemHandle", &cu.close },
-	};
-	void *libcuda = dlopen("libcuda.so.1", RTLD_NOW);
-	CUcontext ctx;
-	CUdevice device;
-
-	if (!libcuda)
-		DIE("%s", dlerror());
-	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
-		if (!(*(void **)calls[i].at = dlsym(libcuda, calls[i].name)))
-			DIE("the driver has no %s", calls[i].name);
-	CHECKED(cu.init(0));
-	CHECKED(cu.device(&device, 0));
-	CHECKED(cu.retain(&ctx, device));
-	CHECKED(cu.set_current(ctx));
-}
-
-static uint64_t free_memory(void)
-{
-	size_t available, all;
-
-	CHECKED(cu.info(&available, &all));
-	return available;
-}
 
 /* ------------------------------------------------------------------- arguments */
 static int arguments_n;
@@ -159,7 +94,8 @@ static bool is_told(int ms)
 
 static void wait_until(uint64_t ns)
 {
-	struct timespec at = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+	struct timespec at = { .tv_sec = (time_t)(ns / 1000000000u),
+			       .tv_nsec = (long)(ns % 1000000000u) };
 
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
 		;
@@ -334,12 +270,17 @@ static CUresult fill(CUdeviceptr block, unsigned char value)
 {
 	CUresult result = cu.fill(block, value, what.ends ? WORD : what.bytes);
 
-	return result || !what.ends ? result : cu.fill(block + what.bytes - WORD, value, WORD);
+	if (result || !what.ends)
+		return result;
+	return cu.fill(block + what.bytes - WORD, value, WORD);
 }
 
 static void share(struct slot *slot)
 {
-	struct gift gift = { .number = found.number, .bytes = what.bytes, .late_ns = what.late_ns, .work_ns = what.work_ns };
+	struct gift gift = { .number = found.number,
+			     .bytes = what.bytes,
+			     .late_ns = what.late_ns,
+			     .work_ns = what.work_ns };
 	CUresult result;
 
 	TIMED(alloc, result = cu.alloc(&slot->block, what.bytes));
@@ -363,7 +304,10 @@ static void share(struct slot *slot)
 		give_back(slot);
 }
 
-/* Reads by turns after a free and after a send what memory is free.  Returns how long it took: no part of the cycle. */
+/*
+ * Reads how much memory is free: by turns just after a free and just after a send.
+ * Returns how long that took; it is not part of the cycle.
+ */
 static uint64_t sample(unsigned int turn)
 {
 	uint64_t began = bench_now(), available;
@@ -399,15 +343,6 @@ static void cycle(void)
 	}
 }
 
-/* Returns for how many calls the driver had no memory at first; 0 without culimbo. */
-static uint64_t calls_short(void)
-{
-	culimbo_stats_fn *ask = (culimbo_stats_fn *)dlsym(RTLD_DEFAULT, "culimbo_stats");
-	struct culimbo_stats stats = { 0 };
-
-	return ask && !ask(&stats, sizeof stats) ? stats.short_of_memory : 0;
-}
-
 static double cpu_ns(const struct timeval *from, const struct timeval *to)
 {
 	return 1e9 * (double)(to->tv_sec - from->tv_sec) + 1e3 * (double)(to->tv_usec - from->tv_usec);
@@ -417,14 +352,15 @@ static void say_found(const struct rusage *from, const struct rusage *to)
 {
 	double n = found.cycles ? (double)found.cycles : 1;
 
-	printf("{\"cycles\": %ju, \"short\": %ju, \"per_second\": %.2f, ", (uintmax_t)found.cycles,
-	       (uintmax_t)calls_short(), found.spent_ns ? 1e9 * (double)found.cycles / (double)found.spent_ns : 0);
-	printf("\"least_free\": %ju, \"failed_allocs\": %ju, \"first_failure\": %d, \"opens\": %ju, "
-	       "\"refused\": %ju, \"first_refusal\": %d, \"wrong\": %ju, ",
+	printf("{\"cycles\": %ju, \"short\": %ju, \"per_second\": %.2f, ",
+	       (uintmax_t)found.cycles, (uintmax_t)calls_short(),
+	       found.spent_ns ? 1e9 * (double)found.cycles / (double)found.spent_ns : 0);
+	printf("\"least_free\": %ju, \"failed_allocs\": %ju, \"first_failure\": %d, "
+	       "\"opens\": %ju, \"refused\": %ju, \"first_refusal\": %d, \"wrong\": %ju, ",
 	       (uintmax_t)found.least_free, (uintmax_t)found.failed_allocs, found.first_failure,
 	       (uintmax_t)found.opens, (uintmax_t)found.refused, found.first_refusal, (uintmax_t)found.wrong);
-	printf("\"user\": %.0f, \"system\": %.0f, \"switches\": %.2f, ", cpu_ns(&from->ru_utime, &to->ru_utime) / n,
-	       cpu_ns(&from->ru_stime, &to->ru_stime) / n,
+	printf("\"user\": %.0f, \"system\": %.0f, \"switches\": %.2f, ",
+	       cpu_ns(&from->ru_utime, &to->ru_utime) / n, cpu_ns(&from->ru_stime, &to->ru_stime) / n,
 	       (double)(to->ru_nvcsw + to->ru_nivcsw - from->ru_nvcsw - from->ru_nivcsw) / n);
 	times_say("cycle", &found.cycle);
 	printf(", \"calls\": {");
@@ -433,7 +369,8 @@ static void say_found(const struct rusage *from, const struct rusage *to)
 		printf(i + 1 < CALLS_N ? ", " : "}, \"worst\": {");
 	}
 	for (unsigned int i = 0; i < CALLS_N; i++)
-		printf("\"%s\": %ju%s", call_names[i], (uintmax_t)found.worst[i], i + 1 < CALLS_N ? ", " : "}}\n");
+		printf("\"%s\": %ju%s", call_names[i], (uintmax_t)found.worst[i],
+		       i + 1 < CALLS_N ? ", " : "}}\n");
 	fflush(stdout);
 }
 
@@ -525,7 +462,8 @@ static int watcher(void)
 			least = UINT64_MAX;
 			printf("{\"free\": %zu, \"all\": %zu}\n", available, all);
 		} else {
-			printf("{\"least\": %ju, \"samples\": %ju}\n", (uintmax_t)least, (uintmax_t)samples);
+			printf("{\"least\": %ju, \"samples\": %ju}\n", (uintmax_t)least,
+			       (uintmax_t)samples);
 		}
 		fflush(stdout);
 	}
@@ -568,8 +506,10 @@ static int bystander(void)
 		}
 		CHECKED(cu.free(block));
 	} while (!is_told(2));
-	printf("{\"bytes\": %ju, \"attempts\": %ju, \"failures\": %ju, \"first_failure\": %d, \"free_then\": %ju}\n",
-	       (uintmax_t)bytes, (uintmax_t)attempts, (uintmax_t)failures, first, (uintmax_t)(failures ? least : 0));
+	printf("{\"bytes\": %ju, \"attempts\": %ju, \"failures\": %ju, \"first_failure\": %d, "
+	       "\"free_then\": %ju}\n",
+	       (uintmax_t)bytes, (uintmax_t)attempts, (uintmax_t)failures, first,
+	       (uintmax_t)(failures ? least : 0));
 	fflush(stdout);
 	return 0;
 }

@@ -68,8 +68,8 @@ static const char *look(const struct world *w, const struct cl_region *region)
 }
 
 /*
- * The counts of opens: rule 1 in shim/shm/layout.h.  Here no stale importer counts in a later generation.  So each
- * holder's bit, and a pin, has an open before it.
+ * The counts of opens: rule 1 in shim/shm/layout.h.  No stale importer counts in a later generation here,
+ * so that each holder's bit, and a pin, has an open before it.
  */
 static const char *look_at_opens(struct world *w, const struct cl_region *region)
 {
@@ -82,8 +82,8 @@ static const char *look_at_opens(struct world *w, const struct cl_region *region
 		if (opens < had)
 			return say("a hold whose open is not counted", record);
 		/* an export, from FREE on, begins at 0 */
-		if (cl_life_generation(life) == cl_life_generation(before) && cl_life_state(before) != CL_FREE &&
-		    opens < w->counted[record].opens)
+		if (cl_life_generation(life) == cl_life_generation(before) &&
+		    cl_life_state(before) != CL_FREE && opens < w->counted[record].opens)
 			return say("a count of opens went down", record);
 		w->counted[record].life = life;
 		w->counted[record].opens = (uint16_t)opens;

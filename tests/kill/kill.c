@@ -25,9 +25,9 @@
  * stepping, and this test does not end.
  *
  * It is built seven times: unchanged, and with planted faults that must be found:
- * CL_PLANT_TWO_STEP_RELEASE (by the neighbour), CL_PLANT_SLOT_BEFORE_BITS, a `closing` that is written late,
- * a size that is counted early, an open that is counted late, and a count of opens that begins again (by the
- * judge; late_closing.c, early_count.c, late_open.c, lost_opens.c).
+ * CL_PLANT_TWO_STEP_RELEASE (by the neighbour), CL_PLANT_SLOT_BEFORE_BITS, a `closing` that is written
+ * late, a size that is counted early, an open that is counted late, and a count of opens that begins
+ * again (by the judge; late_closing.c, early_count.c, late_open.c, lost_opens.c).
  *
  *	kill [all] [NAME]	all: the judge runs at every boundary, changed or not, and many
  *				more kills happen (make check-kill-full); NAME: only the
@@ -185,7 +185,10 @@ static const char *step_with_neighbour(struct world *w, const struct op *op)
 	const char *wrong;
 	bool gone = false;
 
-	/* a neighbour that opens at every boundary never lets the victim count an open before the count is at its end */
+	/*
+	 * A neighbour that opens at every boundary never lets the victim count an open, until the count is
+	 * at its end.
+	 */
 	atomic_store(&w->region.record[record].opens, CL_MANY - 100);
 	do {
 		wrong = flip(w, record, &gone);

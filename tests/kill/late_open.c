@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A planted fault: shm/record.c, but an open is counted after its bit is set.  Of a process that is killed in
- * between there is a hold without an open, and its exporter takes the block for one that nobody has opened yet.
+ * A planted fault: shm/record.c, but an open is counted after its bit is set.  A process that is killed
+ * in between leaves a hold without an open.  The exporter takes its block for one that nobody has opened.
  */
 #define cl_record_hold cl_record_hold_as_it_is
 #include "shim/shm/record.c"
 #undef cl_record_hold
-int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record, uint32_t generation,
-		   const uint8_t *handle);
+int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
+		   uint32_t generation, const uint8_t *handle);
 
-int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record, uint32_t generation,
-		   const uint8_t *handle)
+int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
+		   uint32_t generation, const uint8_t *handle)
 {
 	int err = check(region, record, generation);
 

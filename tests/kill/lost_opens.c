@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A planted fault: shm/record.c, but a count of opens has no end.  The 65,536th open makes it 0, as if nobody had
- * opened the block.
+ * A planted fault: shm/record.c, but a count of opens has no end.  The 65,536th open makes it 0, as if
+ * nobody had opened the block.
  */
 #define cl_record_opened cl_record_opened_as_it_is
 #include "shim/shm/record.c"

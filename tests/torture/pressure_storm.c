@@ -6,9 +6,10 @@
  *
  * Each round has 1 to 8 processes with 1 to 4 threads each.  Sharers allocate, export and free.
  * Bystanders allocate and free, and share nothing.  No process opens a block, so no block is held.
- * Rounds differ in grace period, collector and pace, and in what the limbo may take (CULIMBO_GRACE_BYTES):
- * by default 1/64 of the device for each process, or all of the device.  Then it fills the device, and
- * allocations succeed only by what it gives back.  Sharers ask culimbo_stats() for that, and it is asserted.
+ * Rounds differ in grace period, collector and pace, and in what the limbo of each process may take
+ * (CULIMBO_GRACE_BYTES): by default 1/64 of the device, or all of it.  Then the limbos fill the device,
+ * and allocations succeed only by what they give back.  Sharers ask culimbo_stats() how full they are,
+ * and that is asserted.
  *
  * All live blocks of a round fit into the device together at any time.  Each thread has its part of
  * the memory.  A block counts from before its allocation until its free has returned, in whole pages of
@@ -66,8 +67,8 @@ struct round {
 };
 
 /*
- * Always run first.  Those with a full limbo failed when they were written, before there was CULIMBO_GRACE_BYTES,
- * but for the first.  There the limbo of one process takes more than half of the device.
+ * Always run first.  In the first one the limbo of one process takes more than half of the device.  The
+ * others with a full limbo failed when they were written, before there was CULIMBO_GRACE_BYTES.
  */
 static const struct round fixed[] = {
 	{ 1, 0, 2, 0, "60s", true, 0, 0, 2, 0, 3 },
@@ -92,8 +93,8 @@ static struct table {
 	size_t part; /* bytes of each thread */
 	_Atomic uint64_t allocations[3], failures[3], exports, errors; /* [enum role] */
 	_Atomic uint64_t slow, slowest; /* allocations of more than 100 ms; the slowest, ns */
-	_Atomic uint64_t limbo; /* bytes; the most that one process had in its limbo in this round */
-	_Atomic uint64_t shorts; /* calls in this round for which the driver had no memory at first */
+	/* in this round: the most bytes in the limbo of one process; calls that had no memory at first */
+	_Atomic uint64_t limbo, shorts;
 } *table;
 
 static enum role role_of(const struct round *round, uint32_t i)
@@ -472,7 +473,8 @@ static int supervise(bool control, uint64_t allocations)
 	start_observer(0);
 	before = look();
 	for (unsigned int i = 0; i < rounds && !strange_ends; i++)
-		if (!bare || fixed[i].full || !strcmp(fixed[i].grace, "0")) /* bare, the others are the same */
+		/* bare, the others are as those with a full limbo */
+		if (!bare || fixed[i].full || !strcmp(fixed[i].grace, "0"))
 			play_round(&fixed[i], FIXED_NS, before.free);
 	while (all_of(table->allocations) < allocations && !strange_ends) {
 		struct round round = any_round();
