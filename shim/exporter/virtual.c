@@ -63,6 +63,7 @@ CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, cons
 	const unsigned int fd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, fabric = 8; /* no name before CUDA 12.3 */
 	struct cl_physical what = { .size = size };
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	uint8_t uuid[CL_UUID];
 
 	if (can_be_shared(prop)) {
 		what.device = prop->location.id;
@@ -82,6 +83,9 @@ CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, cons
 		result = cl_driver.cuMemCreate(handle, size, prop, flags);
 	if (result != CUDA_SUCCESS)
 		return result;
+	/* the service makes records of all that is mapped in a reservation, and can't ask the driver then */
+	if (what.shareable)
+		cl_device_uuid((int)what.device, uuid);
 	cl_lock(&cl_exports_lock);
 	cl_physical_add_locked(*handle, &what);
 	cl_unlock(&cl_exports_lock);

@@ -112,7 +112,8 @@ struct getting {
 	bool all;	 /* the driver imports each piece, also those that seem to be mapped here already */
 	uint64_t known;	 /* so many of the pieces were mapped here before the exporter was asked: the first ones */
 	struct cl_serve_run *run; /* the ranges that these cover */
-	CUresult result; /* of the driver's last import */
+	CUresult result; /* of the driver's last import, or of cl_virtual_sees() */
+	bool said;	 /* of cl_virtual_sees(), which has said why */
 	struct cl_mirror_piece *piece;
 	uint64_t n, room;
 };
@@ -164,7 +165,8 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	if (known && !get->all)
 		return 0;
 	get->result = cl_virtual_sees(get->peer, piece->record, piece->generation, get->pid);
-	if (get->result != CUDA_SUCCESS)
+	get->said = get->result != CUDA_SUCCESS;
+	if (get->said)
 		return -EIO;
 	get->result = cl_driver.cuMemImportFromShareableHandle(&mine->memory, (void *)(intptr_t)fd,
 							       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -291,8 +293,7 @@ CUresult cl_virtual_sees(const struct cl_peer *peer, uint32_t record, uint32_t g
 /* The driver has refused what the exporter handed over, which is no fault of the handle. */
 static CUresult say_refused(uint32_t pid, CUresult result)
 {
-	/* this error is ours, and cl_virtual_sees() has said why; else the driver shuts down */
-	if (result != CUDA_ERROR_INVALID_DEVICE && cl_driver_works())
+	if (cl_driver_works()) /* else it shuts down */
 		cl_log_once(CL_LOG_WARN,
 			    "memory of process %u cannot be opened by its handle: the driver refuses to import it or to map it "
 			    "for this device (CUDA error %d)",
@@ -499,6 +500,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	for (;;) {
 		get.result = CUDA_SUCCESS;
+		get.said = false;
 		result = get_and_map(resolved, &asking, device, address, &err);
 		/* an allocation that was mapped here has been unmapped since: imports all of them the next time */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
@@ -524,7 +526,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = cl_virtual_say(resolved->pid, -ENOMEM);
 	else if (result == CUDA_ERROR_NOT_MAPPED) /* nothing is mapped at that offset any more */
 		result = CUDA_ERROR_INVALID_HANDLE;
-	else if (result != CUDA_SUCCESS)
+	else if (result != CUDA_SUCCESS && !get.said)
 		result = say_refused(resolved->pid, result);
 	return result;
 }

@@ -234,6 +234,38 @@ IN_A_CHILD(what_the_driver_refuses_is_not_stale)
 	CHECK_EQUAL(open_it(its), CUDA_ERROR_NOT_SUPPORTED);
 }
 
+/* The driver has this error, too: where a device can't reach the memory.  Only where we have said why it is not said again. */
+IN_A_CHILD(a_device_that_the_driver_refuses_is_said)
+{
+	struct exporter *its = start_serving(0);
+	int ends[2], stderr_was;
+	char said[1000];
+	CUresult result;
+	ssize_t n;
+
+	cl_driver.cuMemAddressReserve = reserve_some;
+	cl_driver.cuMemAddressFree = free_some;
+	cl_driver.cuMemUnmap = free_some;
+	cl_driver.cuMemMap = map_or_not;
+	cl_driver.cuMemRelease = release;
+	cl_driver.cuMemImportFromShareableHandle = import_or_not;
+	its->pieces = 1;
+	cl_identity_self(&cl_self.identity);
+	map_gives = CUDA_ERROR_INVALID_DEVICE;
+	cl_options.log.number = CL_LOG_WARN;
+	cl_driver.cuMemSetAccess = set_access;
+	stderr_was = dup(STDERR_FILENO);
+	CHECK(!pipe(ends) && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+	result = open_it(its);
+	CHECK(dup2(stderr_was, STDERR_FILENO) == STDERR_FILENO);
+	close(ends[1]);
+	CHECK_EQUAL(result, CUDA_ERROR_INVALID_DEVICE);
+	n = read(ends[0], said, sizeof said - 1);
+	CHECK(n > 0);
+	said[n] = 0;
+	CHECK(strstr(said, "the driver refuses to import it or to map it for this device (CUDA error 101)"));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, clear_stage)
@@ -243,6 +275,7 @@ int main(void)
 		TEST(what_ends_while_the_exporter_answers_is_not_opened),
 		TEST(of_many_ranges_none_gets_a_descriptor),
 		TEST(what_the_driver_refuses_is_not_stale),
+		TEST(a_device_that_the_driver_refuses_is_said),
 	};
 
 	return cmocka_run_group_tests(tests, make_stage, remove_folder);

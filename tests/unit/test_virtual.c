@@ -10,6 +10,7 @@
 
 #include "shim/descriptors/ask.h"
 #include "shim/descriptors/server.h"
+#include "shim/driver/devices.h"
 #include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
 #include "shim/shm/virtual_handle.h"
@@ -155,6 +156,30 @@ IN_A_CHILD(a_descriptor_is_asked_for_where_another_process_could_map_the_memory)
 	CHECK_EQUAL(drv.types[0], 0);
 }
 
+static CUresult uuid_of(CUuuid *uuid, CUdevice device)
+{
+	memset(uuid->bytes, device + 1, sizeof uuid->bytes);
+	return CUDA_SUCCESS;
+}
+
+/* The service makes records of what is mapped in a reservation, under a lock, and they name the device. */
+IN_A_CHILD(the_device_of_what_can_be_shared_is_known_from_its_making_on)
+{
+	struct cl_device_entries entries = { .n = 0 };
+	struct cl_header header = { .devices = 0 };
+	struct cl_region region = { .header = &header };
+
+	start();
+	cl_driver.cuDeviceGetUuid_v2 = uuid_of;
+	cl_lock(&cl_exports_lock);
+	CHECK_EQUAL(cl_device_limbo_locked(&entries, &region, 0), CL_ANY_DEVICE);
+	cl_unlock(&cl_exports_lock);
+	made((CUmemAllocationProp){ DEVICE }, CUDA_SUCCESS);
+	cl_lock(&cl_exports_lock);
+	CHECK(cl_device_limbo_locked(&entries, &region, 0) != CL_ANY_DEVICE);
+	cl_unlock(&cl_exports_lock);
+	CHECK(!cl_device_is_hidden(&region, 0));
+}
 IN_A_CHILD(where_the_driver_refuses_that_the_program_gets_what_it_asked_for)
 {
 	CUipcMemHandle handle;
@@ -557,6 +582,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_descriptor_is_asked_for_where_another_process_could_map_the_memory),
+		cmocka_unit_test(the_device_of_what_can_be_shared_is_known_from_its_making_on),
 		cmocka_unit_test(where_the_driver_refuses_that_the_program_gets_what_it_asked_for),
 		cmocka_unit_test(an_old_driver_is_asked_for_what_the_program_wants),
 		cmocka_unit_test(an_old_driver_is_asked_for_more_by_force),

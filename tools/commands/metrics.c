@@ -157,20 +157,22 @@ static void label(char *to, size_t size, const struct cu_process *p)
 		snprintf(to + strlen(to), size - strlen(to), ",user=\"%u\"", (unsigned int)p->user);
 }
 
-/* Returns the numbers of the process with @labels on the GPU of @block; NULL without memory. */
+/* Returns the numbers of the process with @labels on the GPU of @block, which is NULL if nobody knows it; NULL without memory. */
 static struct series *series_of(struct metrics *m, const char *labels, const struct cu_block *block)
 {
 	struct series *series, *found;
-	char gpu[48] = "", device[8] = "host";
+	char gpu[48] = "", device[8] = "";
 
 	series = calloc(1, sizeof(*series));
 	if (!series) {
 		m->failed = true;
 		return NULL;
 	}
-	if (block->has_gpu)
+	if (block && block->has_gpu)
 		cu_gpu_word(gpu, block->gpu);
-	if (block->is.device != CL_NO_DEVICE)
+	if (block && block->is.device == CL_NO_DEVICE)
+		snprintf(device, sizeof(device), "host");
+	else if (block)
 		snprintf(device, sizeof(device), "%u", block->is.device);
 	snprintf(series->labels, sizeof(series->labels), "%s,device=\"%s\",gpu=\"%s\"", labels, device, gpu);
 	HASH_FIND_STR(m->all, series->labels, found);
@@ -242,10 +244,7 @@ static void count_block(struct metrics *m, const struct cu_scan *scan, const str
 /* Memory of an exporter that has ended, and whose file has gone. */
 static void count_left(struct metrics *m, const struct cu_left *left)
 {
-	struct cu_block block = { .is.device = left->is.device, .has_gpu = left->has_gpu };
-
-	memcpy(block.gpu, left->gpu, sizeof(block.gpu));
-	add(series_of(m, m->labels[left->process], &block), PINNED, left->is.size);
+	add(series_of(m, m->labels[left->process], NULL), PINNED, left->is.size);
 }
 
 /* ------------------------------------------------------------------------- the text */

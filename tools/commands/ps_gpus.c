@@ -26,7 +26,7 @@ static const struct cu_column columns[] = {
 };
 
 struct line {
-	const struct cu_gpu *gpu; /* NULL: blocks whose exporters did not note the GPU */
+	const struct cu_gpu *gpu; /* NULL: of blocks whose exporters did not note the GPU, or have ended and left no file */
 	uint64_t exported, held, pinned;
 };
 
@@ -73,13 +73,6 @@ static void fill(struct cu_cell *cell, unsigned int column, const void *row)
 		cu_cell_number(cell, line->gpu->free);
 }
 
-static struct line *line_of(struct line line[CU_GPUS_MOST + 1], struct cu_scan *scan, const uint8_t *uuid)
-{
-	struct cu_gpu *gpu = uuid ? cu_gpus_find(&scan->gpus, uuid) : NULL;
-
-	return &line[gpu ? gpu - scan->gpus.gpu : CU_GPUS_MOST];
-}
-
 static void add(struct line *line, const struct cu_scan *scan, const struct cu_block *block)
 {
 	const struct cu_process *exporter = &scan->process[block->process];
@@ -118,21 +111,18 @@ int cu_ps_gpus(const struct cu_command *command, const struct cu_format *format,
 	for (size_t i = 0; i < scan.blocks; i++)
 		if (scan.block[i].has_gpu)
 			cu_gpus_find(&scan.gpus, scan.block[i].gpu);
-	for (size_t i = 0; i < scan.lefts; i++)
-		if (scan.left[i].has_gpu)
-			cu_gpus_find(&scan.gpus, scan.left[i].gpu);
 	why = cu_gpus_ask(&scan.gpus);
 	for (size_t i = 0; i < scan.blocks; i++) {
 		const struct cu_block *block = &scan.block[i];
+		struct cu_gpu *gpu = block->has_gpu ? cu_gpus_find(&scan.gpus, block->gpu) : NULL;
 
-		add(line_of(line, &scan, block->has_gpu ? block->gpu : NULL), &scan, block);
+		add(gpu ? &line[gpu - scan.gpus.gpu] : unknown, &scan, block);
 	}
-	for (size_t i = 0; i < scan.lefts; i++) {
-		struct line *at = line_of(line, &scan, scan.left[i].has_gpu ? scan.left[i].gpu : NULL);
-
-		at->held += scan.left[i].is.size;
-		at->pinned += scan.left[i].is.size;
-	}
+	for (size_t i = 0; i < scan.lefts; i++)
+		if (!scan.left[i].again) {
+			unknown->held += scan.left[i].is.size;
+			unknown->pinned += scan.left[i].is.size;
+		}
 	for (unsigned int i = 0; i < scan.gpus.n; i++) {
 		line[i].gpu = &scan.gpus.gpu[i];
 		cu_table_line(table, fill, &line[i]);

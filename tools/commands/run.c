@@ -93,18 +93,24 @@ static void say_no_driver(const struct cu_command *command)
 				  "it gets a simulated one; `culimbo doctor` looks closer");
 }
 
-static void ignore_wrong(const char *line)
+/* Keeps the message about CULIMBO_SHARE; those about other variables the library writes, in CMD. */
+static void note_wrong_share(const char *line)
 {
-	(void)line; /* the library says it, in CMD */
+	if (strstr(line, "CULIMBO_SHARE"))
+		note_wrong(line);
 }
 
-/* Returns true if the environment asks for what --share-all asks for, or for more. */
-static bool shares_all(void)
+/* Sets CULIMBO_SHARE to all, unless it asks for more already.  Says it if a wrong value is replaced. */
+static bool share_all(const struct cu_command *command)
 {
 	struct cl_options options;
 
-	cl_options_read(&options, environ, ignore_wrong);
-	return options.share.number != CL_SHARE_CUDA;
+	cl_options_read(&options, environ, note_wrong_share);
+	if (wrong_value)
+		cu_error(command, "%s; --share-all sets it to all", wrong_value);
+	free(wrong_value);
+	wrong_value = NULL;
+	return options.share.number != CL_SHARE_CUDA || !setenv("CULIMBO_SHARE", "all", 1);
 }
 
 static int run(const struct cu_command *command, int argc, char **argv)
@@ -127,7 +133,7 @@ static int run(const struct cu_command *command, int argc, char **argv)
 				return CU_FAILED;
 			break;
 		case OPTION_SHARE_ALL:
-			if (!shares_all() && setenv("CULIMBO_SHARE", "all", 1))
+			if (!share_all(command))
 				return CU_FAILED;
 			break;
 		case OPTION_SUPPRESSIONS:

@@ -348,7 +348,7 @@ static void say_opened_json(const struct cu_show *show, const struct opened *one
 	cu_emit_bytes(to, "size", one->import.size);
 	cu_emit_number(to, "opens", one->import.opens);
 	cu_emit_number(to, "exporter", one->import.exporter_pid);
-	cu_emit_text(to, "state", one->block ? cu_class_word(one->block->is.class) : NULL);
+	cu_emit_text(to, "state", one->left ? "exporter-ended" : one->block ? cu_class_word(one->block->is.class) : NULL);
 	cu_emit_bool(to, "pinned", one->pinned);
 	cu_emit_ago(to, "opened_seconds", show->scan->now > one->import.since ? show->scan->now - one->import.since : 0);
 	cu_show_stack(to, show->symbols, "opened_from", &show->view, one->import.stack);

@@ -10,25 +10,22 @@
 
 #include "tools/common/scan.h"
 
+/* On which GPU it lies nobody says: an importer knows only the device for which it was opened. */
 struct cu_left {
 	uint32_t process; /* index of the importer in the scan */
+	bool again;	  /* the one before is the same block, of another process */
 	struct cl_view_import is;
-	bool has_gpu;	 /* the importer's file names the device */
-	uint8_t gpu[16]; /* its UUID */
 };
 
+/* Keeps @import, which process @process has open, if its memory may be left so.  Returns false without memory. */
+bool cu_left_add(struct cu_scan *scan, uint32_t process, const struct cl_view_import *import);
 /*
- * Keeps @import, which process @process with the file @view has open, if its memory may be left so.  Returns false
- * without memory.
- */
-bool cu_left_add(struct cu_scan *scan, uint32_t process, const struct cl_view *view,
-		 const struct cl_view_import *import);
-/*
- * All files of directory @dirfd were read.  Drops those whose exporter is among them or may live, and counts the others
- * as pins of their importers.
+ * All files of directory @dirfd were read.  Drops those whose exporter is among them or may live, and those of importers
+ * in another PID namespace.  Counts the others as pins of their importers, each block once for a process, and sorts
+ * them by block.
  */
 void cu_left_settle(struct cu_scan *scan, int dirfd);
-/* Returns true if @import of process @process is one of these. */
+/* Returns true if @import of process @process is one of these.  @scan is of one directory. */
 bool cu_left_has(const struct cu_scan *scan, uint32_t process, const struct cl_view_import *import);
 
 #endif

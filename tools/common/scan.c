@@ -333,7 +333,7 @@ static void look_at_file(void *data)
 		if (cl_view_import(&look->view, i, &import)) {
 			process->imported++;
 			process->imported_bytes += import.size;
-			if (!cu_left_add(look->scan, look->index, &look->view, &import))
+			if (!cu_left_add(look->scan, look->index, &import))
 				look->failed = true;
 		}
 }
