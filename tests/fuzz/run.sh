@@ -66,6 +66,28 @@ command -v "$FUZZ_CC" > /dev/null || why="there is no $FUZZ_CC"
 	why="$FUZZ_CC has no libFuzzer here (Debian: libclang-rt-14-dev)"
 [ -n "$why" ] || "$work/probe" -runs=1 > "$work/log" 2>&1 || why="what $FUZZ_CC makes with libFuzzer does not run here"
 
+# Compiles all that the targets share, once, into $work/objects.
+build_shared() {
+	local file object
+
+	mkdir "$work/objects"
+	for file in "$src"/shim/*.c "$src"/shim/*/*.c "$src/tests/fuzz/guard.c"; do
+		object=${file#"$src"/}
+		set -- "${flags[@]}"
+		[ "$object" != shim/shm/region.c ] || set -- "$@" -include "$src/tests/fuzz/guard.h"
+		"$FUZZ_CC" "$@" -c "$file" -o "$work/objects/${object//\//-}.o" || return
+	done
+}
+
+# shellcheck disable=SC2206 # $cuda is several words
+flags=(-std=gnu11 -O1 -g -w -D_GNU_SOURCE -I"$build" -I"$src" $cuda
+	-fsanitize=fuzzer,address -fno-omit-frame-pointer)
+if [ -z "$why" ] && ! build_shared > "$work/log" 2>&1; then
+	ok 1 "what the targets share is built with libFuzzer" "$work/log"
+	echo "1..$number"
+	exit 1
+fi
+
 each=$((seconds / 7))
 [ "$each" -gt 0 ] || each=1
 for target in $targets; do
@@ -76,19 +98,9 @@ for target in $targets; do
 		ok $? "$target: inputs by chance ($(tail -n 1 "$work/log"))" "$work/log"
 		continue
 	fi
-	# shellcheck disable=SC2086 # several words
-	set -- -std=gnu11 -O1 -g -w -D_GNU_SOURCE -I"$build" -I"$src" $cuda \
-		-fsanitize=fuzzer,address -fno-omit-frame-pointer
-	others=()
-	# muldefs: a target's own definitions replace those of shim/, as in the replayer
-	for file in "$src"/shim/*.c "$src"/shim/*/*.c; do
-		[ "$file" = "$src/shim/shm/region.c" ] || others+=("$file")
-	done
-	"$FUZZ_CC" "$@" -include "$src/tests/fuzz/guard.h" -c "$src/shim/shm/region.c" \
-		-o "$work/region.o" > "$work/log" 2>&1 &&
-		"$FUZZ_CC" "$@" "$src/tests/fuzz/$target.c" "$src/tests/fuzz/guard.c" \
-			"$work/region.o" "${others[@]}" -o "$work/fuzz_$target" \
-			-Wl,-z,muldefs -lpthread -ldl >> "$work/log" 2>&1
+	# muldefs: a target's own definitions, which come first, replace those of shim/, as in the replayer
+	"$FUZZ_CC" "${flags[@]}" "$src/tests/fuzz/$target.c" "$work"/objects/*.o -o "$work/fuzz_$target" \
+		-Wl,-z,muldefs -lpthread -ldl > "$work/log" 2>&1
 	status=$?
 	if [ "$status" -ne 0 ]; then
 		ok 1 "$target: is built with libFuzzer" "$work/log"
