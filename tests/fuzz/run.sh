@@ -79,7 +79,7 @@ build_shared() {
 	done
 }
 
-# shellcheck disable=SC2206 # $cuda is several words
+# shellcheck disable=SC2206,SC2054 # $cuda is several words; a comma is part of an option
 flags=(-std=gnu11 -O1 -g -w -D_GNU_SOURCE -I"$build" -I"$src" $cuda
 	-fsanitize=fuzzer,address -fno-omit-frame-pointer)
 if [ -z "$why" ] && ! build_shared > "$work/log" 2>&1; then
