@@ -208,13 +208,11 @@ static CUresult open_it(struct exporter *its)
 	cl_region_close(&peer.region);
 	return result;
 }
-/* The exporter has done nothing wrong: to the program it is the driver's error, and no stale handle. */
-IN_A_CHILD(what_the_driver_refuses_is_not_stale)
+/* An exporter of one piece, and a driver that imports and maps it or not. */
+static struct exporter *start_refusing(void)
 {
 	struct exporter *its = start_serving(0);
-	void (*never)(void) = abort;
 
-	memcpy(&cl_driver.cuMemSetAccess, &never, sizeof never);
 	cl_driver.cuMemAddressReserve = reserve_some;
 	cl_driver.cuMemAddressFree = free_some;
 	cl_driver.cuMemUnmap = free_some;
@@ -223,6 +221,16 @@ IN_A_CHILD(what_the_driver_refuses_is_not_stale)
 	cl_driver.cuMemImportFromShareableHandle = import_or_not;
 	its->pieces = 1;
 	cl_identity_self(&cl_self.identity);
+	return its;
+}
+
+/* The exporter has done nothing wrong: to the program it is the driver's error, and no stale handle. */
+IN_A_CHILD(what_the_driver_refuses_is_not_stale)
+{
+	struct exporter *its = start_refusing();
+	void (*never)(void) = abort;
+
+	memcpy(&cl_driver.cuMemSetAccess, &never, sizeof never);
 	import_gives = CUDA_ERROR_INVALID_VALUE;
 	CHECK_EQUAL(open_it(its), CUDA_ERROR_INVALID_VALUE);
 	import_gives = CUDA_ERROR_INVALID_HANDLE; /* which means stale to our caller */
@@ -237,20 +245,12 @@ IN_A_CHILD(what_the_driver_refuses_is_not_stale)
 /* The driver has this error, too: where a device can't reach the memory.  Only where we have said why it is not said again. */
 IN_A_CHILD(a_device_that_the_driver_refuses_is_said)
 {
-	struct exporter *its = start_serving(0);
+	struct exporter *its = start_refusing();
 	int ends[2], stderr_was;
 	char said[1000];
 	CUresult result;
 	ssize_t n;
 
-	cl_driver.cuMemAddressReserve = reserve_some;
-	cl_driver.cuMemAddressFree = free_some;
-	cl_driver.cuMemUnmap = free_some;
-	cl_driver.cuMemMap = map_or_not;
-	cl_driver.cuMemRelease = release;
-	cl_driver.cuMemImportFromShareableHandle = import_or_not;
-	its->pieces = 1;
-	cl_identity_self(&cl_self.identity);
 	map_gives = CUDA_ERROR_INVALID_DEVICE;
 	cl_options.log.number = CL_LOG_WARN;
 	cl_driver.cuMemSetAccess = set_access;
