@@ -280,7 +280,8 @@ static void captures(void)
 /* What C reads of an import is what it would of a legacy one. */
 static void queries(void)
 {
-	enum { CONTEXT = 1, LEGACY = 10, TYPES = 14 };
+	enum { CONTEXT = 1, LEGACY = 10, TYPES = 14, MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
+	static const int same[] = { LEGACY, TYPES, MEMPOOL_HANDLE, MAPPING_SIZE };
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
 	uint64_t at = async_alloc(p, BIG, OWN), block = alloc(p, BIG), import, legacy, context;
 	struct handle handle = export_block(p, at);
@@ -294,10 +295,16 @@ static void queries(void)
 	   "18 cuMemGetAddressRange and the range attributes give the block");
 	context = ASK(c, v_ask, legacy, CONTEXT)->v[0];
 	ok(context && ASK(c, v_ask, import + 4096, CONTEXT)->v[0] == context, "18 its context is that of a legacy import");
-	ok(!ASK(c, v_ask, import, TYPES)->v[0] && ASK(c, v_ask, import, LEGACY)->v[0] == 1,
-	   "18 it has no handle types, and is legacy memory");
-	ok(ASK(c, v_ask, legacy, MEMPOOL_HANDLE)->v[0] == 0 && ASK(c, v_ask, import, MEMPOOL_HANDLE)->v[0] == 0,
-	   "18 and is of no pool");
+	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+		uint64_t said = ASK(c, v_ask, legacy, same[i])->v[0];
+
+		ok(!c->reply.result && ASK(c, v_ask, import, same[i])->v[0] == said && !c->reply.result,
+		   "18 its attribute %d is that of a legacy import: %llu (%d)", same[i], (unsigned long long)said,
+		   c->reply.result);
+	}
+	ok(!ASK(c, v_ask, legacy, MEMPOOL_HANDLE)->v[0], "18 and is of no pool");
+	ok(ASK(c, v_ask, legacy, MAPPING_BASE_ADDR)->v[0] == legacy && ASK(c, v_ask, import, MAPPING_BASE_ADDR)->v[0] == import,
+	   "18 its mapping begins with it, as that of a legacy import");
 	close_block(c, legacy);
 	close_block(c, import);
 	async_curtain(p, c);

@@ -175,7 +175,8 @@ static void several(void)
 /* What C reads of an import is what it would of a legacy one: one block, which begins where it was opened. */
 static void queries(void)
 {
-	enum { CONTEXT = 1, LEGACY = 10, TYPES = 14 };
+	enum { CONTEXT = 1, LEGACY = 10, TYPES = 14, MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
+	static const int same[] = { LEGACY, TYPES };
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
 	uint64_t at = virtual_reserve(p, 8 * PIECE), import, block = alloc(p, PIECE), legacy, context, hole;
 	struct handle handle;
@@ -195,8 +196,17 @@ static void queries(void)
 	ok(c->reply.v[0] == legacy && c->reply.v[2] == legacy, "17 as of a legacy import");
 	context = ASK(c, v_ask, legacy, CONTEXT)->v[0];
 	ok(context && ASK(c, v_ask, import, CONTEXT)->v[0] == context, "17 its context is that of a legacy import");
-	ok(!ASK(c, v_ask, import, TYPES)->v[0] && ASK(c, v_ask, import, LEGACY)->v[0] == 1,
-	   "17 it has no handle types, and is legacy memory");
+	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+		uint64_t said = ASK(c, v_ask, legacy, same[i])->v[0];
+
+		ok(!c->reply.result && ASK(c, v_ask, import, same[i])->v[0] == said && !c->reply.result,
+		   "17 its attribute %d is that of a legacy import: %llu (%d)", same[i], (unsigned long long)said,
+		   c->reply.result);
+	}
+	ok(ASK(c, v_ask, legacy + 4096, MAPPING_BASE_ADDR)->v[0] == legacy &&
+		   ASK(c, v_ask, import + PIECE + 4096, MAPPING_BASE_ADDR)->v[0] == import &&
+		   ASK(c, v_ask, legacy, MAPPING_SIZE)->v[0] == PIECE && ASK(c, v_ask, import, MAPPING_SIZE)->v[0] == 2 * PIECE,
+	   "17 its mapping is all of it, as that of a legacy import");
 	/* nothing is mapped there: only culimbo knows the address */
 	virtual_unmap(p, at, PIECE);
 	handle = export_block(p, at);

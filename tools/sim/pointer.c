@@ -87,6 +87,11 @@ static CUresult tell(void *out, int attribute, uint64_t address, const struct wh
 						  : (uintptr_t)what->base);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		GIVE(size_t, kind == SIM_RESERVED ? what->block.region->pages * SIM_PAGE : what->size);
+	case 18: /* MAPPING_SIZE */
+		GIVE(size_t, kind == SIM_RESERVED || !what->device ? what->size : what->block.region->pages * SIM_PAGE);
+	case 19: /* MAPPING_BASE_ADDR */
+		GIVE(void *, kind == SIM_RESERVED || !what->device ? (uintptr_t)what->base
+								   : (uintptr_t)what->block.region->base);
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		GIVE(bool, what->known);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
