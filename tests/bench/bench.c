@@ -13,6 +13,7 @@
  *   bench spawn N CMD...        how long CMD takes, N times; only CMD gets BENCH_PRELOAD
  */
 #include "tests/bench/bench.h"
+#include "tests/bench/library_file.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -390,7 +391,7 @@ static int pointers(int argc, char **argv)
 {
 	(void)argc, (void)argv;
 	driver_load();
-	each_function(look_at_function);
+	each_function(libcuda, look_at_function);
 	say_value("pointers-own", pointing.own, "functions");
 	say_value("pointers-hooked", pointing.others, "functions");
 	say_value("asked-own", pointing.asked_own, "functions");

@@ -67,7 +67,6 @@ extern struct board *board;
 
 /* bench_driver.c */
 extern void *libcuda;
-void each_function(void (*with)(const char *name, void *address));
 void driver_load(void);
 void driver_start(void);
 void measure_both_turns(struct turn op, struct turn back, unsigned int pairs);

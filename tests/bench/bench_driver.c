@@ -4,19 +4,17 @@
  * measures the two by turns.  Also starts the second process and talks to it.
  */
 #include "tests/bench/bench.h"
+#include "tests/bench/library_file.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <elf.h>
 #include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,38 +31,6 @@ static void *look(const char *name)
 	if (!p)
 		DIE("the driver has no %s", name);
 	return p;
-}
-
-/* Calls @with for each function that libcuda's file defines, with the address given there. */
-void each_function(void (*with)(const char *name, void *address))
-{
-	struct link_map *map;
-	const uint8_t *file;
-	const ElfW(Ehdr) *elf;
-	const ElfW(Shdr) *section;
-	struct stat st;
-	int fd;
-
-	MUST(dlinfo(libcuda, RTLD_DI_LINKMAP, &map) == 0);
-	fd = open(map->l_name, O_RDONLY | O_CLOEXEC);
-	MUST(fd >= 0 && fstat(fd, &st) == 0);
-	file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	MUST(file != MAP_FAILED);
-	close(fd);
-	elf = (const void *)file;
-	section = (const void *)(file + elf->e_shoff);
-	for (unsigned int s = 0; s < elf->e_shnum; s++) {
-		const ElfW(Sym) *symbol = (const void *)(file + section[s].sh_offset);
-		const char *names;
-
-		if (section[s].sh_type != SHT_DYNSYM)
-			continue;
-		names = (const char *)file + section[section[s].sh_link].sh_offset;
-		for (uint64_t i = 0; i < section[s].sh_size / sizeof *symbol; i++)
-			if (ELF64_ST_TYPE(symbol[i].st_info) == STT_FUNC && symbol[i].st_shndx)
-				with(names + symbol[i].st_name, (void *)(map->l_addr + symbol[i].st_value));
-	}
-	munmap((void *)file, (size_t)st.st_size);
 }
 
 static void is_drivers(const char *name, void *address)
@@ -112,7 +78,7 @@ void driver_load(void)
 	*(void **)&cu.info = look("cuMemGetInfo_v2");
 	*(void **)&cu.proc_address = look("cuGetProcAddress");
 	drivers = cu;
-	each_function(is_drivers);
+	each_function(libcuda, is_drivers);
 }
 
 static void *idle(void *unused)

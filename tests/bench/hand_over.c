@@ -6,7 +6,10 @@
  *   hand_over handle N ROUNDS  a legacy handle and its open (under culimbo with CULIMBO_SHARE=all)
  *   hand_over alone BATCHES    allocations and frees of a process that shares nothing
  *
- * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Of stream-ordered
+ * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Where the calls are
+ * one allocation and one free, it prints as NAME-direct what the driver's own functions take, called past any preload,
+ * by turns with the others.  Each process lays its heap out in another way, since a layout alone can make a pool
+ * some percent slower than another one, and would be the same in all processes.  Of stream-ordered
  * memory there are three kinds: of the device's default pool ("async"), of a pool of the program's own that nobody
  * can export ("async-own"), and of one that can be exported ("async-exportable").  Under culimbo's option the default
  * pool is an exportable one.  "virtual-exportable" asks for a descriptor, as "virtual" does under the option.
@@ -27,11 +30,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/bench/library_file.h"
 #include "tests/e2e/cuda_door.h"
 
 #define PIECE ((size_t)2 << 20)
@@ -57,6 +62,7 @@ enum { AT_ONCE = 64, MOST = 4096, AGAIN = 1000 };
 static unsigned int n, rounds;
 static bool own;
 static CUdeviceptr kept;
+static void *libcuda;
 static CUresult(CUDAAPI *import_descriptor)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
 static CUresult(CUDAAPI *pool_create)(CUmemoryPool *, const CUmemPoolProps *);
 static CUresult(CUDAAPI *get_pool)(CUmemoryPool *, CUdevice);
@@ -79,13 +85,13 @@ static uint64_t now_ns(void)
 static void start_cuda(void)
 {
 	const char *why = cuda_door_open();
-	void *libcuda = dlopen("libcuda.so.1", RTLD_NOW);
 	CUcontext context;
 
 	if (why) {
 		fprintf(stderr, "%s\n", why);
 		_exit(77);
 	}
+	libcuda = dlopen("libcuda.so.1", RTLD_NOW);
 	MUST(libcuda);
 	*(void **)&import_descriptor = dlsym(libcuda, "cuMemImportFromShareableHandle");
 	*(void **)&pool_create = dlsym(libcuda, "cuMemPoolCreate");
@@ -330,6 +336,20 @@ static void pair(void)
 	CUDA(cu.cuMemFree_v2(at));
 }
 
+/* What comes from the heap afterwards lies elsewhere in each process.  It stays allocated. */
+static void shift_heap(void)
+{
+	static char *last;
+	unsigned int at_random;
+	char *more;
+
+	MUST(getrandom(&at_random, sizeof(at_random), 0) == sizeof(at_random));
+	more = malloc(sizeof(last) + at_random % 256 * 16);
+	MUST(more);
+	memcpy(more, &last, sizeof(last));
+	last = more;
+}
+
 enum { DEFAULT, OWN, EXPORTABLE, POOLS };
 static CUmemoryPool pools[POOLS];
 
@@ -340,6 +360,7 @@ static void make_pools(void)
 					      .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
 					      .handleTypes = i == EXPORTABLE ? POSIX_FD : CU_MEM_HANDLE_TYPE_NONE };
 
+		shift_heap();
 		CUDA(pool_create(&pools[i], &properties));
 	}
 	CUDA(get_pool(&pools[DEFAULT], 0));
@@ -353,6 +374,58 @@ static void pair_async(void)
 	CUDA(cu.cuMemFreeAsync(at, NULL));
 }
 
+/* The driver's own functions, past any preload. */
+static struct cuda_door direct;
+
+static void is_drivers(const char *name, void *address)
+{
+	static const struct {
+		const char *name;
+		void *at;
+	} called[] = {
+		{ "cuMemAlloc_v2", &direct.cuMemAlloc_v2 },
+		{ "cuMemFree_v2", &direct.cuMemFree_v2 },
+		{ "cuMemAllocAsync", &direct.cuMemAllocAsync },
+		{ "cuMemFreeAsync", &direct.cuMemFreeAsync },
+	};
+
+	for (size_t i = 0; i < sizeof(called) / sizeof(called[0]); i++)
+		if (!strcmp(name, called[i].name))
+			memcpy(called[i].at, &address, sizeof(address));
+}
+
+static void find_direct(void)
+{
+	each_function(libcuda, is_drivers);
+	MUST(direct.cuMemAlloc_v2 && direct.cuMemFree_v2 && direct.cuMemAllocAsync && direct.cuMemFreeAsync);
+	direct.cuCtxSynchronize = cu.cuCtxSynchronize;
+}
+
+/* Returns how many ns one @op takes, of @times. */
+static double timed(void (*op)(void), unsigned int times)
+{
+	uint64_t start;
+	double took;
+
+	op();
+	CUDA(cu.cuCtxSynchronize());
+	start = now_ns();
+	for (unsigned int k = 0; k < times; k++)
+		op();
+	took = (double)(now_ns() - start) / times;
+	CUDA(cu.cuCtxSynchronize());
+	return took;
+}
+
+static void say(const char *name, const char *how, const double *took)
+{
+	printf("%s%s ns", name, how);
+	/* the first batch warms up */
+	for (unsigned int batch = 1; batch <= rounds; batch++)
+		printf(" %.1f", took[batch]);
+	printf("\n");
+}
+
 /* The batches of all kinds take turns on one processor.  They are short, so that many of them meet no interrupt. */
 static void play_alone(void)
 {
@@ -361,19 +434,25 @@ static void play_alone(void)
 		void (*op)(void);
 		int pool;
 		unsigned int times; /* in a batch */
-	} ops[] = { { "virtual", pair_virtual, DEFAULT, 4 },
-		    { "virtual-exportable", pair_virtual_exportable, DEFAULT, 4 },
-		    { "plain", pair, DEFAULT, 200 },
-		    { "async", pair_async, DEFAULT, 400 },
-		    { "async-own", pair_async, OWN, 400 },
-		    { "async-exportable", pair_async, EXPORTABLE, 400 } };
+		bool pair;	    /* one allocation and its free */
+	} ops[] = { { "virtual", pair_virtual, DEFAULT, 4, false },
+		    { "virtual-exportable", pair_virtual_exportable, DEFAULT, 4, false },
+		    { "plain", pair, DEFAULT, 200, true },
+		    { "async", pair_async, DEFAULT, 400, true },
+		    { "async-own", pair_async, OWN, 400, true },
+		    { "async-exportable", pair_async, EXPORTABLE, 400, true } };
 	enum { OPS = sizeof(ops) / sizeof(ops[0]) };
-	double *took = calloc((size_t)OPS * (rounds + 1), sizeof(*took));
+	const struct cuda_door given = cu;
+	double *took[OPS], *past[OPS];
 	int processor = sched_getcpu();
 	cpu_set_t one;
 
-	MUST(took && processor >= 0);
-	start_cuda();
+	MUST(processor >= 0);
+	for (unsigned int i = 0; i < OPS; i++) {
+		took[i] = calloc(rounds + 1, sizeof(*took[i]));
+		past[i] = calloc(rounds + 1, sizeof(*past[i]));
+		MUST(took[i] && past[i]);
+	}
 	CPU_ZERO(&one);
 	CPU_SET((unsigned int)processor, &one);
 	MUST(!sched_setaffinity(0, sizeof(one), &one));
@@ -385,28 +464,28 @@ static void play_alone(void)
 		CUDA(set_pool(0, pools[i]));
 		CUDA(cu.cuMemAllocAsync(&kept, 4096, NULL));
 	}
+	find_direct();
 	for (unsigned int batch = 0; batch <= rounds; batch++) {
 		for (unsigned int i = 0; i < OPS; i++) {
-			uint64_t start;
-
 			CUDA(set_pool(0, pools[ops[i].pool]));
-			ops[i].op();
-			CUDA(cu.cuCtxSynchronize());
-			start = now_ns();
-			for (unsigned int k = 0; k < ops[i].times; k++)
-				ops[i].op();
-			took[i * (rounds + 1) + batch] = (double)(now_ns() - start) / ops[i].times;
-			CUDA(cu.cuCtxSynchronize());
+			for (unsigned int turn = 0; turn < 2; turn++) {
+				bool own_call = (turn ^ batch) & 1;
+
+				if (own_call && !ops[i].pair)
+					continue;
+				cu = own_call ? direct : given;
+				(own_call ? past : took)[i][batch] = timed(ops[i].op, ops[i].times);
+				cu = given;
+			}
 		}
 	}
 	for (unsigned int i = 0; i < OPS; i++) {
-		printf("%s ns", ops[i].name);
-		/* the first batch warms up */
-		for (unsigned int batch = 1; batch <= rounds; batch++)
-			printf(" %.1f", took[i * (rounds + 1) + batch]);
-		printf("\n");
+		say(ops[i].name, "", took[i]);
+		if (ops[i].pair)
+			say(ops[i].name, "-direct", past[i]);
+		free(took[i]);
+		free(past[i]);
 	}
-	free(took);
 }
 
 int main(int argc, char **argv)
@@ -416,6 +495,8 @@ int main(int argc, char **argv)
 
 	if (argc == 3 && !strcmp(argv[1], "alone")) {
 		rounds = (unsigned int)atoi(argv[2]);
+		shift_heap();
+		start_cuda();
 		play_alone();
 		return 0;
 	}
