@@ -458,6 +458,45 @@ static void green_stream(void)
 }
 #endif
 
+/* Forks a child that runs its exit handlers, ten times, and writes a new block after each. */
+static void forks(const char *where)
+{
+	unsigned int crashed = 0, failed = 0;
+	int result = 0, first = 0;
+
+	for (unsigned int i = 0; i < 10; i++) {
+		int status = 0;
+		CUdeviceptr p;
+		pid_t pid;
+
+		fflush(stdout);
+		pid = fork();
+		if (!pid)
+			exit(4);
+		if (pid < 0 || waitpid(pid, &status, 0) != pid)
+			exit(3);
+		crashed += WIFSIGNALED(status);
+		result = DO(cu.cuMemAllocAsync(&p, SMALL, NULL));
+		result = result ? result : DO(cu.cuMemsetD8_v2(p, 7, SMALL));
+		result = result ? result : DO(cu.cuMemFreeAsync(p, NULL));
+		failed += result != 0;
+		first = first ? first : result;
+	}
+	measured("%s: of 10 forked children that end by exit(), %u crash; the parent's next calls fail %u times (%d)", where,
+		 crashed, failed, first);
+}
+static void fork_exit(void)
+{
+	begin();
+	forks("in the primary context");
+#if CUDA_VERSION >= 12040
+	CUgreenCtx green;
+
+	if (!make_green(&green))
+		forks("with a green context, too");
+#endif
+}
+
 /* ------------------------------------------------------------------------- all */
 static const struct {
 	const char *name;
@@ -482,6 +521,7 @@ static const struct {
 #if CUDA_VERSION >= 12040
 	{ "green-stream", green_stream, false },
 #endif
+	{ "fork-exit", fork_exit, false },
 	{ "host-function-legacy", host_legacy, true },
 	{ "host-function-non-blocking", host_non_blocking, true },
 };
