@@ -260,6 +260,12 @@ static void open_stale(struct order *o, const struct life *l, unsigned int slot)
 	settle();
 	a = tell(op.player, o);
 	me()->taken++; /* counts even a failed open */
+	/*
+	 * During a capture settle() waits for nothing.  The side whose open succeeds then waits in the read, and so gets back
+	 * what it has freed in a stream's order; the other side gets it back later.
+	 */
+	if (captures(me()))
+		scattered = true;
 	if (!a.result) {
 		then.bytes = l->bytes;
 		snprintf(expected, sizeof(expected), "bytes=%u", l->value);

@@ -87,7 +87,7 @@ extern struct event_life event_life[LIVES];
 extern int lives, event_lives;
 extern struct handle handles[HANDLES], event_handles[HANDLES];
 extern struct player players[PLAYERS];
-extern bool scattered; /* small blocks may have other addresses than without culimbo */
+extern bool scattered; /* small blocks may have other addresses than without culimbo, and chunks of them may be kept */
 extern struct op op;
 
 /* The player of the current operation. */

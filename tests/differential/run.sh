@@ -74,6 +74,7 @@ trap 'rm -rf "$dir"' EXIT
 	done
 	set -- "$@" 2125 # opens a block that was created where an ended context was
 	set -- "$@" 1795639612415 # exports a block that was freed in stream order while another process needed memory
+	set -- "$@" 1795800424173 # opens a stale handle during a capture, after a free in a stream's order
 }
 # Runs in the background, so that a signal to this shell is handled at once and passed on.
 runner='' signal=''
