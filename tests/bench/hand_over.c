@@ -8,8 +8,8 @@
  *
  * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Where the calls are
  * one allocation and one free, it prints as NAME-direct what the driver's own functions take, called past any preload,
- * by turns with the others.  Each process lays its heap out in another way, since a layout alone can make a pool
- * some percent slower than another one, and would be the same in all processes.  Of stream-ordered
+ * by turns with the others.  Each process lays its heap out in another way: what a layout does to a pool's
+ * speed would else be the same in all processes.  Of stream-ordered
  * memory there are three kinds: of the device's default pool ("async"), of a pool of the program's own that nobody
  * can export ("async-own"), and of one that can be exported ("async-exportable").  Under culimbo's option the default
  * pool is an exportable one.  "virtual-exportable" asks for a descriptor, as "virtual" does under the option.

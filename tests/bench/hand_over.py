@@ -17,7 +17,8 @@ second comes first.  Prints a table and a line of TAP for each limit:
   - of these, what culimbo adds to the driver's own functions, called by turns with it in one process, is at most 1 %
 
 The last two are measured in processes of their own, bare and with the option by turns, by the lower quartile of short
-batches in each.  Two processes differ by what the layout of heap and stack does to a pool, so that is at random.
+batches in each.  What the layout of heap and stack does to a pool's speed differs by chance
+from process to process.
 A limit is broken if the ratio's interval (the median of the rounds lies in it with 95 %) lies beyond.
 Where it reaches to both sides the line says "not sure".  --check judges no times, only made-up ones: for `make check`.
 Without --gpu the driver is the simulated one, whose times say little.

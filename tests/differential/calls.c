@@ -366,8 +366,8 @@ void play_green(void)
 }
 
 /*
- * On a GPU the child continues without CUDA.  Where it ends by exit(), the driver's handlers crash there, and the parent's
- * next kernel may fail with 719, bare, too (doc/results/2026-11-27-h100-580.159.04/differential-share-fda237fd-failed.tap).
+ * On a GPU the child continues without CUDA.  Where it ended by exit(), the driver's handlers crashed there, and once the
+ * parent's next kernel failed with 719, bare (doc/results/2026-11-27-h100-580.159.04/differential-share-fda237fd-failed.tap).
  */
 void play_fork(void)
 {
