@@ -33,12 +33,9 @@ static void *look(const char *name)
 	return p;
 }
 
-static void is_drivers(const char *name, void *address)
+void driver_load(void)
 {
-	static const struct {
-		const char *name;
-		void *at;
-	} measured[] = {
+	static const struct file_function measured[] = {
 		{ "cuMemAlloc_v2", &drivers.alloc },
 		{ "cuMemFree_v2", &drivers.free },
 		{ "cuMemAllocAsync", &drivers.alloc_async },
@@ -49,13 +46,6 @@ static void is_drivers(const char *name, void *address)
 		{ "cuIpcCloseMemHandle", &drivers.close },
 	};
 
-	for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++)
-		if (!strcmp(name, measured[i].name))
-			memcpy(measured[i].at, &address, sizeof address);
-}
-
-void driver_load(void)
-{
 	libcuda = dlopen("libcuda.so.1", RTLD_NOW);
 	if (!libcuda)
 		DIE("%s", dlerror());
@@ -78,7 +68,7 @@ void driver_load(void)
 	*(void **)&cu.info = look("cuMemGetInfo_v2");
 	*(void **)&cu.proc_address = look("cuGetProcAddress");
 	drivers = cu;
-	each_function(libcuda, is_drivers);
+	find_functions(libcuda, measured, sizeof measured / sizeof measured[0]);
 }
 
 static void *idle(void *unused)

@@ -6,13 +6,14 @@
  *   hand_over handle N ROUNDS  a legacy handle and its open (under culimbo with CULIMBO_SHARE=all)
  *   hand_over alone BATCHES    allocations and frees of a process that shares nothing
  *
- * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Where the calls are
- * one allocation and one free, it prints as NAME-direct what the driver's own functions take, called past any preload,
- * by turns with the others.  Each process lays its heap out in another way: what a layout does to a pool's
- * speed would else be the same in all processes.  Of stream-ordered
+ * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Of stream-ordered
  * memory there are three kinds: of the device's default pool ("async"), of a pool of the program's own that nobody
  * can export ("async-own"), and of one that can be exported ("async-exportable").  Under culimbo's option the default
  * pool is an exportable one.  "virtual-exportable" asks for a descriptor, as "virtual" does under the option.
+ *
+ * Where a pair is one call and one free, it also prints, as NAME-direct, what the driver's own functions take.  It calls
+ * them past any preload, by turns with the functions that a program gets.  Each process lays its heap out in another
+ * way: what a layout does to a pool's speed would else be the same in all processes.
  *
  * N allocations of 2 MiB lie side by side in one reservation.  In each round the exporter makes new
  * ones, the importer asks, and its time counts from there until all can be used.  Then it reads one
@@ -377,27 +378,16 @@ static void pair_async(void)
 /* The driver's own functions, past any preload. */
 static struct cuda_door direct;
 
-static void is_drivers(const char *name, void *address)
+static void find_direct(void)
 {
-	static const struct {
-		const char *name;
-		void *at;
-	} called[] = {
+	static const struct file_function called[] = {
 		{ "cuMemAlloc_v2", &direct.cuMemAlloc_v2 },
 		{ "cuMemFree_v2", &direct.cuMemFree_v2 },
 		{ "cuMemAllocAsync", &direct.cuMemAllocAsync },
 		{ "cuMemFreeAsync", &direct.cuMemFreeAsync },
 	};
 
-	for (size_t i = 0; i < sizeof(called) / sizeof(called[0]); i++)
-		if (!strcmp(name, called[i].name))
-			memcpy(called[i].at, &address, sizeof(address));
-}
-
-static void find_direct(void)
-{
-	each_function(libcuda, is_drivers);
-	MUST(direct.cuMemAlloc_v2 && direct.cuMemFree_v2 && direct.cuMemAllocAsync && direct.cuMemFreeAsync);
+	find_functions(libcuda, called, sizeof(called) / sizeof(called[0]));
 	direct.cuCtxSynchronize = cu.cuCtxSynchronize;
 }
 

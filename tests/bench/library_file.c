@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,4 +43,30 @@ void each_function(void *library, void (*with)(const char *name, void *address))
 				with(names + symbol[i].st_name, (void *)(map->l_addr + symbol[i].st_value));
 	}
 	munmap((void *)file, (size_t)st.st_size);
+}
+
+static const struct file_function *wanted;
+static size_t wanted_n;
+
+static void is_wanted(const char *name, void *address)
+{
+	for (size_t i = 0; i < wanted_n; i++)
+		if (!strcmp(name, wanted[i].name))
+			memcpy(wanted[i].at, &address, sizeof(address));
+}
+
+void find_functions(void *library, const struct file_function *functions, size_t n)
+{
+	wanted = functions;
+	wanted_n = n;
+	for (size_t i = 0; i < n; i++)
+		memset(functions[i].at, 0, sizeof(void *));
+	each_function(library, is_wanted);
+	for (size_t i = 0; i < n; i++) {
+		void *address;
+
+		memcpy(&address, functions[i].at, sizeof(address));
+		if (!address)
+			DIE("the library's file defines no %s", functions[i].name);
+	}
 }
