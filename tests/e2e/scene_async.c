@@ -283,7 +283,8 @@ static void queries(void)
 	enum { CONTEXT = 1, LEGACY = 10, TYPES = 14, MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
 	static const int same[] = { LEGACY, TYPES, MEMPOOL_HANDLE, MAPPING_SIZE };
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
-	uint64_t at = async_alloc(p, BIG, OWN), block = alloc(p, BIG), import, legacy, context;
+	const uint64_t bytes = 4 * MIB;
+	uint64_t at = async_alloc(p, bytes, OWN), block = alloc(p, bytes), import, legacy, context;
 	struct handle handle = export_block(p, at);
 
 	ok(ASK(p, v_ask, at, LEGACY)->v[0] == 0, "18 P reads that its memory has no legacy handle, as without the option");
@@ -291,7 +292,7 @@ static void queries(void)
 	handle = export_block(p, block);
 	legacy = open_block(c, &handle);
 	ASK(c, v_range, import + 4096);
-	ok(c->reply.v[0] == import && c->reply.v[1] == BIG && c->reply.v[2] == import && c->reply.v[3] == BIG,
+	ok(c->reply.v[0] == import && c->reply.v[1] == bytes && c->reply.v[2] == import && c->reply.v[3] == bytes,
 	   "18 cuMemGetAddressRange and the range attributes give the block");
 	context = ASK(c, v_ask, legacy, CONTEXT)->v[0];
 	ok(context && ASK(c, v_ask, import + 4096, CONTEXT)->v[0] == context, "18 its context is that of a legacy import");
@@ -306,6 +307,14 @@ static void queries(void)
 	ok(ASK(c, v_ask, legacy, MAPPING_BASE_ADDR)->v[0] == legacy && ASK(c, v_ask, import, MAPPING_BASE_ADDR)->v[0] == import,
 	   "18 its mapping begins with it, as that of a legacy import");
 	close_block(c, legacy);
+	close_block(c, import);
+	/* the second of two small blocks, which share a piece of the pool */
+	async_alloc(p, SMALL, OWN);
+	at = async_alloc(p, SMALL, OWN);
+	handle = export_block(p, at);
+	import = open_block(c, &handle);
+	ok(ASK(c, v_ask, import, MAPPING_BASE_ADDR)->v[0] == import && ASK(c, v_ask, import, MAPPING_SIZE)->v[0] == SMALL,
+	   "18 a small one begins its mapping, too, and is all of it");
 	close_block(c, import);
 	async_curtain(p, c);
 }

@@ -45,6 +45,16 @@ static bool is_on_host(const struct what *what)
 	return what->host || (pool && pool->on_host);
 }
 
+static size_t mapping_size(const struct what *what)
+{
+	const struct sim_region *region = what->block.region;
+	const size_t piece = (size_t)32 << 20;
+
+	if (!what->device || region->kind == SIM_RESERVED)
+		return what->size;
+	return sim_memory_of_pool(region) ? (region->pages * SIM_PAGE + piece - 1) / piece * piece : region->pages * SIM_PAGE;
+}
+
 /* Writes the value of @attribute for @address, in the attribute's width. */
 static CUresult tell(void *out, int attribute, uint64_t address, const struct what *what)
 {
@@ -87,8 +97,8 @@ static CUresult tell(void *out, int attribute, uint64_t address, const struct wh
 						  : (uintptr_t)what->base);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		GIVE(size_t, kind == SIM_RESERVED ? what->block.region->pages * SIM_PAGE : what->size);
-	case 18: /* MAPPING_SIZE */
-		GIVE(size_t, kind == SIM_RESERVED || !what->device ? what->size : what->block.region->pages * SIM_PAGE);
+	case 18: /* MAPPING_SIZE: of a pool, whole pieces (measured: 32 MiB for a block of 4 MiB) */
+		GIVE(size_t, mapping_size(what));
 	case 19: /* MAPPING_BASE_ADDR */
 		GIVE(void *, kind == SIM_RESERVED || !what->device ? (uintptr_t)what->base
 								   : (uintptr_t)what->block.region->base);
