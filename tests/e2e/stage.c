@@ -111,6 +111,23 @@ bool watch_until(double deadline_ms)
 	return true;
 }
 
+double gone_after(bool (*there)(void *data), void *data, double limit_ms)
+{
+	double released = now_ms(), looked, gap = 0;
+
+	for (;;) {
+		while (watch_until(released + gap))
+			;
+		looked = now_ms();
+		if (!there(data))
+			return now_ms() - released;
+		if (looked - released > limit_ms)
+			return looked - released;
+		released = now_ms();
+		gap = gap ? 2 * gap : 1;
+	}
+}
+
 /* ------------------------------------------------------------------- actors */
 static void redirect(const char *path, int to)
 {

@@ -69,6 +69,13 @@ double now_ms(void);
 /* For loops that wait for a change: a short pause, then false once @deadline has passed. */
 bool watch_until(double deadline_ms);
 /*
+ * Returns how many ms after its last release a block was gone, or more than @limit_ms if it was still there then.  @there
+ * looks for the block: it returns true if it could take the block, and has then given it back.  So each such look is
+ * itself the last release, and the time counts from it; the next look comes later each time, so that a busy machine's
+ * collector is not kept from the block by the looks themselves.
+ */
+double gone_after(bool (*there)(void *data), void *data, double limit_ms);
+/*
  * Between begin() and end() most() returns how many ms this machine has stopped a process at most since reset(), though
  * it was to run (stage_pauses.c).
  */
