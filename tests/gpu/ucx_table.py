@@ -44,7 +44,7 @@ def logs_of(times, test, ours, bare):
         base = times.get((bare, test), {}).get(number)
         if base:
             logs = [math.log(value) for value in (base, again.get(number)) if value]
-            found[number] = math.log(us) - statistics.mean(logs)
+            found[number] = math.log(us) - statistics.fmean(logs)
     return found
 
 
@@ -53,11 +53,12 @@ def pooled(tables):
     rounds = sorted(set.intersection(*(set(table) for table in tables)))
     if not rounds:
         return None
-    sums = {number: statistics.mean(table[number] for table in tables) for number in rounds}
+    sums = {number: statistics.fmean(table[number] for table in tables) for number in rounds}
     chance = random.Random(1)
-    means = sorted(statistics.mean(sums[chance.choice(rounds)] for _ in rounds) for _ in range(RESAMPLES))
+    values = list(sums.values())
+    means = sorted(statistics.fmean(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
     ends = means[RESAMPLES // 40], means[-RESAMPLES // 40 - 1]
-    return tuple(math.exp(x) for x in (statistics.mean(sums.values()), *ends)) + (len(rounds),)
+    return tuple(math.exp(x) for x in (statistics.fmean(sums.values()), *ends)) + (len(rounds),)
 
 
 def size_of(test):
