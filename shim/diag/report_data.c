@@ -86,6 +86,15 @@ static bool get_locked(struct growing *part, uint64_t end)
 	return true;
 }
 
+/*
+ * Returns how many entries of @part can be read, of those in use.  A file that was made after entries were written to
+ * memory may have no room for them: to touch their place in it would kill the program.
+ */
+static uint32_t entries_locked(struct growing *part)
+{
+	return get_locked(part, (uint64_t)part->used * part->entry) ? part->used : (uint32_t)(part->got / part->entry);
+}
+
 /* Gets memory for @n more entries behind those in use.  Returns the first, or NULL. */
 static void *grow_locked(struct growing *part, uint32_t n)
 {
@@ -285,13 +294,14 @@ static uint64_t python_word_locked(const char *function, const char *file, unsig
 static uint32_t add_with_python_locked(uint32_t stack, const uint64_t *python, uint32_t n, bool unread)
 {
 	uint64_t words[CL_STACK_FRAMES + CL_PYTHON_FRAMES], head, start;
-	const uint64_t *from = stack < parts.words.used ? entry_of(&parts.words, stack) : NULL;
+	uint32_t readable = entries_locked(&parts.words);
+	const uint64_t *from = stack < readable ? entry_of(&parts.words, stack) : NULL;
 
 	/* other processes can write there */
 	head = from ? *from : 0;
 	start = head & CL_STACK_FROM_START;
 	head -= start;
-	if (!head || head > CL_STACK_FRAMES || head >= parts.words.used - stack)
+	if (!head || head > CL_STACK_FRAMES || head >= readable - stack)
 		return 0;
 	memcpy(words, from + 1, head * sizeof words[0]);
 	memcpy(words + head, python, n * sizeof words[0]);
@@ -552,10 +562,10 @@ void cl_report_data_copy_stacks_locked(char *to, uint64_t size, uint32_t *module
 {
 	const uint64_t entry = sizeof(struct cl_module);
 
-	*modules = parts.modules.used;
+	*modules = entries_locked(&parts.modules);
 	if (*modules > size / 2 / entry)
 		*modules = (uint32_t)(size / 2 / entry);
-	*words = parts.words.used;
+	*words = entries_locked(&parts.words);
 	if (*words > (size - *modules * entry) / 8)
 		*words = (uint32_t)((size - *modules * entry) / 8);
 	if (*modules)

@@ -6,9 +6,13 @@
 #include "tests/unit/report_data.h"
 
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "tests/namespaces/own_mounts.h"
 
 enum { SOON = 20000 };
 
@@ -292,6 +296,109 @@ IN_A_CHILD(little_memory_is_taken)
 	CHECK(kib_of("VmLck:") < 4096);
 }
 
+/* ------------------------------------------------------- a file system that is full */
+/* Mounts a tmpfs at @parent, which no other process sees. */
+static void mount_parent(void)
+{
+	int err = own_mounts();
+
+	if (err)
+		CHILD_SKIP("no mount namespace may be made (%s)", strerror(-err));
+	CHECK(!mkdir(parent, 0700));
+	if (mount("tmpfs", parent, "tmpfs", 0, "size=32m,mode=700"))
+		CHILD_SKIP("a tmpfs cannot be mounted (%s)", strerror(errno));
+}
+
+/* Bytes of a new exporter file, with nothing in it. */
+static uint64_t size_of_file(void)
+{
+	int dir = open(parent, O_RDONLY | O_DIRECTORY);
+	struct cl_region region;
+	struct stat st;
+
+	CHECK(dir >= 0);
+	CHECK_EQUAL(cl_region_create(&region, dir, &cl_self.identity), 0);
+	CHECK(!fstat(region.fd, &st));
+	CHECK(!cl_region_unlink(&region, dir));
+	cl_region_close(&region);
+	close(dir);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+/* Fills the file system of @parent, but for @left bytes. */
+static void fill_parent(uint64_t left)
+{
+	struct statvfs st;
+	char filler[128];
+	int fd;
+
+	snprintf(filler, sizeof filler, "%s/filler", parent);
+	fd = open(filler, O_RDWR | O_CREAT | O_EXCL, 0600);
+	CHECK(fd >= 0 && !statvfs(parent, &st));
+	CHECK(st.f_bfree * st.f_bsize > left);
+	CHECK_EQUAL(fallocate(fd, 0, 0, (off_t)(st.f_bfree * st.f_bsize - left)), 0);
+	close(fd);
+}
+
+/* Bytes of stacks and modules, as the end of a traced process copies them into its trace. */
+static void copy_stacks(uint32_t *modules, uint32_t *words)
+{
+	static char to[1 << 20];
+
+	cl_lock(&cl_exports_lock);
+	cl_report_data_copy_stacks_locked(to, sizeof to, modules, words);
+	cl_unlock(&cl_exports_lock);
+}
+
+/* What was written to memory has no room in the file that is made later: nothing touches its place there. */
+IN_A_CHILD(what_a_full_file_has_no_room_for_is_not_touched)
+{
+	uint32_t modules, words;
+	uint64_t size;
+	CUdeviceptr p;
+
+	BARE_ONLY;
+	start_without_directory();
+	mount_parent();
+	size = size_of_file();
+	CHECK(snprintf(path, sizeof path, "%s/none/limbo", parent) < (int)sizeof path);
+	p = freed_twice();
+	CHECK_EQUAL(cl_own.file_id, 0);
+	copy_stacks(&modules, &words);
+	CHECK(modules && words > 1);
+	fill_parent(size);
+	CHECK(snprintf(path, sizeof path, "%s/limbo", parent) < (int)sizeof path);
+	CHECK(COMES_TRUE((exported_block(), cl_own.file_id), SOON));
+	/* reading and writing stacks, findings and notes: a SIGBUS would end this child */
+	copy_stacks(&modules, &words);
+	CHECK_EQUAL(modules, 0);
+	CHECK_EQUAL(words, 0);
+	CHECK_EQUAL(free_here(p), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_own.header->stack_words, 0);
+	CHECK_EQUAL(cl_own.header->findings, 0);
+	is_in(reported(), " twice");
+}
+
+/* Of a file without any stack not even the first word is read, which names none. */
+IN_A_CHILD(a_full_file_without_stacks_is_not_touched)
+{
+	static const struct cl_finding finding = { .kind = CL_FINDING_FREED_TWICE };
+	uint32_t modules, words;
+
+	start_without_directory();
+	mount_parent();
+	cl_options.stack.number = 0;
+	fill_parent(size_of_file());
+	exported_block();
+	CHECK(cl_own.file_id);
+	cl_lock(&cl_exports_lock);
+	CHECK(!cl_finding_add_locked(&finding));
+	cl_unlock(&cl_exports_lock);
+	copy_stacks(&modules, &words);
+	CHECK_EQUAL(modules, 0);
+	CHECK_EQUAL(words, 0);
+}
+
 /* -------------------------------------------------------------- by its own file */
 /* The program has closed our descriptor, and the file cannot be opened again. */
 IN_A_CHILD(a_report_without_a_descriptor_has_the_blocks)
@@ -325,6 +432,8 @@ int main(void)
 		cmocka_unit_test(little_address_space_is_enough),
 		cmocka_unit_test(without_address_space_there_are_counts),
 		cmocka_unit_test(little_memory_is_taken),
+		cmocka_unit_test(what_a_full_file_has_no_room_for_is_not_touched),
+		cmocka_unit_test(a_full_file_without_stacks_is_not_touched),
 		cmocka_unit_test(a_report_without_a_descriptor_has_the_blocks),
 	};
 
