@@ -192,6 +192,19 @@ static uint64_t text_bytes(const char *head, uint32_t *state)
 	return (word_in(head, TEXT_LENGTH) & INT32_MAX) * (*state & 7);
 }
 
+/*
+ * Returns true if a text of Python's can have this length and state.  False: it is damaged, or just being changed, and
+ * what the one says of its letters does not hold for the other.
+ */
+static bool is_sound(uint64_t length, uint32_t state)
+{
+	uint32_t kind = state & 7;
+
+	if (!(state & 8) /* compact */ || length > INT32_MAX)
+		return false;
+	return kind == 1 || (!(state & 16) /* ASCII */ && (kind == 2 || kind == 4));
+}
+
 static uint64_t identity_hash(const struct identity_read *read)
 {
 	const struct cl_python_layout *l = &cl_python.layout;
@@ -228,7 +241,7 @@ static bool identify(bool load, uint64_t code, struct identity *is)
 	bytes = text_bytes(read.head, &state);
 	is->n = bytes < FILE_END ? (uint32_t)bytes : FILE_END;
 	is->end = is->file + (state & 16 ? l->ascii : l->compact) + bytes - is->n;
-	if (!(state & 8) || !get(load, is->end, read.end, is->n))
+	if (!is_sound(word_in(read.head, TEXT_LENGTH), state) || !get(load, is->end, read.end, is->n))
 		return false;
 	is->hash = identity_hash(&read);
 	/* code that the interpreter has put between a class and its __init__(): it has no line, and one name for all */
@@ -472,9 +485,9 @@ static __attribute__((noinline)) bool read_text(uint64_t address, char to[CL_PYT
 	memcpy(&state, head + TEXT_STATE, sizeof state);
 	state >>= TEXT_KIND;
 	kind = state & 7;
-	if ((kind != 1 && kind != 2 && kind != 4) || !(state & 8) /* compact */ || all > INT32_MAX)
+	if (!is_sound(all, state))
 		return false;
-	/* at worst, each letter is as many bytes as UTF-8 can have */
+	/* at worst, each letter is as many bytes as UTF-8 can have; what says that it is ASCII has one for each */
 	most = state & 16 ? CL_PYTHON_TEXT : CL_PYTHON_TEXT / (kind == 4 ? 4 : kind + 1);
 	length = all < most ? (uint32_t)all : most;
 	if (end)
@@ -486,6 +499,8 @@ static __attribute__((noinline)) bool read_text(uint64_t address, char to[CL_PYT
 		uint32_t code = 0;
 
 		memcpy(&code, text + (size_t)i * kind, kind);
+		if (state & 16 && code >= 0x80) /* it is not ASCII all the same */
+			code = '?';
 		n += (uint32_t)put_utf8(to + n, code ? code : '?');
 	}
 	to[n] = 0;

@@ -428,6 +428,48 @@ IN_A_CHILD(texts_of_other_letters_and_long_ones)
 	CHECK(!strncmp(frame.file, "...ddd", 6) && !strcmp(frame.file + CL_PYTHON_TEXT - 5, "/x.py"));
 }
 
+/* What the text says of itself is wrong: no more is written than there is room for. */
+IN_A_CHILD(texts_that_are_not_what_they_say)
+{
+	static struct {
+		struct text head;
+		char letters[600];
+	} longer = { .head = { .object = { 1, &PyUnicode_Type, 600 }, .state = ASCII } };
+	struct cl_view_python frame;
+	struct cl_view view;
+	uint32_t stack;
+
+	start_python();
+	/* letters that are not ASCII, as many as an ASCII text can have */
+	memset(longer.head.letters, 0xfc, 600);
+	inner_code.name = inner_code.file = &longer.head;
+	stack = share(&view);
+	CHECK_EQUAL(cl_view_python_depth(&view, stack, NULL), 2);
+	CHECK(cl_view_python_frame(&view, stack, 0, &frame));
+	CHECK_EQUAL(frame.line, 12);
+	CHECK_EQUAL(strlen(frame.function), CL_PYTHON_TEXT);
+	CHECK_EQUAL(strspn(frame.function, "?"), CL_PYTHON_TEXT);
+	CHECK(!strncmp(frame.file, "...?", 4));
+	check_frame(&view, stack, 1, "main", "/home/me/trainer.py", 20);
+	/* the ASCII bit, and letters of two or four bytes, or of none */
+	inner_code.file = &file_name;
+	for (int kind = 0; kind < 8; kind++) {
+		if (kind == 1)
+			continue;
+		longer.head.state = (uint32_t)kind << 2 | 1 << 5 | 1 << 6;
+		inner.at = kind % 4; /* else its name is known */
+		is_unread();
+	}
+	/* a length that no text has */
+	longer.head.state = ASCII;
+	longer.head.object.size = -1;
+	inner.at = 0;
+	is_unread();
+	inner_code.name = &inner_name;
+	inner_code.file = &longer.head;
+	is_unread();
+}
+
 /* ------------------------------------------------------------------------------ lines */
 struct bytes {
 	struct cl_python_bytes bytes;
@@ -495,6 +537,7 @@ int main(void)
 		cmocka_unit_test(frames_that_lead_in_a_circle),
 		cmocka_unit_test(a_subinterpreter),
 		cmocka_unit_test(texts_of_other_letters_and_long_ones),
+		cmocka_unit_test(texts_that_are_not_what_they_say),
 		cmocka_unit_test(lines_of_each_version),
 	};
 
