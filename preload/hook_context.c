@@ -246,9 +246,9 @@ static CUresult green_destroy_of(const struct cl_green_end *end, const CUdevice 
 	result = cl_driver.cuGreenCtxDestroy(end->green);
 	/* at once: the work below may take a while, and a new green context may have the handle by now */
 	cl_green_end_done(end, result == CUDA_SUCCESS);
-	for (unsigned int i = 0; i < n; i++)
-		cl_context_end_done(&ends[i],
-				    result == CUDA_SUCCESS && !primary_is_active(devices[i]));
+	/* the last that began first: the first one lets this thread be cancelled again */
+	while (n-- > 0)
+		cl_context_end_done(&ends[n], result == CUDA_SUCCESS && !primary_is_active(devices[n]));
 	return result;
 }
 

@@ -15,7 +15,7 @@
 #include "shim/limbo/pool_opens.h"
 #include "shim/self/self.h"
 
-struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
+static struct cl_context_end begin(CUcontext ctx, CUdevice device)
 {
 	CL_GUARD(ours);
 	uint64_t until = cl_now() + CL_DRIVER_WAIT;
@@ -27,6 +27,16 @@ struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 		cl_gate_await_unwatched(device, until);
 	cl_gate_await_unwatched(-1, until);
 	return cl_context_close(ctx, device);
+}
+
+struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
+{
+	/* a thread that is cancelled in the driver would never end its call, and others would wait for it */
+	int before = cl_cancel_disable();
+	struct cl_context_end end = begin(ctx, device);
+
+	end.cancel_state = before;
+	return end;
 }
 
 static void forget_mappings(struct cl_context *context)
@@ -108,7 +118,7 @@ static void forget_unknown_events_locked(struct cl_exporter *ex)
 			cl_limbo_forget_block_locked(ex, block);
 }
 
-void cl_context_end_done(const struct cl_context_end *end, bool gone)
+static void done(const struct cl_context_end *end, bool gone)
 {
 	CL_GUARD(ours);
 	struct cl_list dead = { 0 };
@@ -138,10 +148,16 @@ void cl_context_end_done(const struct cl_context_end *end, bool gone)
 		cl_collector_wake(&cl_exporter);
 }
 
+void cl_context_end_done(const struct cl_context_end *end, bool gone)
+{
+	done(end, gone);
+	cl_cancel_restore(end->cancel_state);
+}
+
 void cl_context_end_lost(const struct cl_context_end *end)
 {
 	cl_gate_drop_references(end->handle ? -1 : end->device);
-	cl_context_end_done(end, true);
+	done(end, true);
 }
 
 void cl_primary_ended_past_us(CUdevice device, uint64_t last)

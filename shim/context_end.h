@@ -12,8 +12,9 @@
 /*
  * A hook calls begin() before and done() after a driver call that may end the context @ctx, or the
  * primary context of @device if @ctx is NULL.  begin() waits until no thread is in a visit to that
- * context, and no visit begins until done().  done() must follow in the same thread.
- * If @gone, it forgets all that belonged to the context.
+ * context, and no visit begins until done().  done() must follow in the same thread.  Until then the thread
+ * is not cancelled: others wait for the end of the context.  So of several ends the last one that began is
+ * done first.  If @gone, done() forgets all that belonged to the context.
  */
 struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device);
 void cl_context_end_done(const struct cl_context_end *end, bool gone);

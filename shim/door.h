@@ -13,10 +13,12 @@
  * - Some use nothing but atomics: cl_context_last(), cl_gate_drop_references(), cl_gate_drop_references_and_wait(),
  *   cl_descriptor_created(), cl_async_after() and cl_trace_begin().
  * - Some begin or end a pair of gate.h, around the driver's call: cl_context_call_begin() and cl_context_call_end(),
- *   cl_context_creation_begin() and cl_context_creation_end(), cl_primary_release_begin().  From the first to the
+ *   cl_context_creation_begin() and cl_context_creation_end(), cl_primary_release_begin(); or are the pair of
+ *   context_end.h, cl_context_end_begin() and cl_context_end_done(), whose work has CL_GUARD.  From the first to the
  *   second the thread is not cancelled (cl_cancel_disable()).  Calls beside others are an exception, because the end
  *   of their thread ends them: cl_retain_beside_begin(), cl_release_beside_begin() and cl_beside_end().
- * - cl_primary_ended_past_us() only calls cl_context_end_done(), which has CL_GUARD, and a function on atomics.
+ * - cl_primary_ended_past_us() only does what cl_context_end_done() does, which has CL_GUARD, and calls a function on
+ *   atomics.
  * - cl_trace_allocated() and cl_trace_freed() add a record to the trace by atomics.  The first record of a process
  *   makes the trace's file, within CL_UNCANCELLED.
  * - cl_outlive_watch_forks() registers a function that runs before each fork, within CL_UNCANCELLED.

@@ -156,7 +156,8 @@ struct cl_context_end {
 	CUcontext handle;
 	CUdevice device;
 	uint64_t last; /* no object with a higher number is affected */
-	bool closed;   /* made by close(); false: the context has ended without it */
+	int cancel_state; /* the thread's before begin(), for done(): see context_end.h */
+	bool closed; /* made by close(); false: the context has ended without it */
 };
 struct cl_context_end cl_context_close(CUcontext handle, CUdevice device);
 void cl_context_open(const struct cl_context_end *end, bool gone, struct cl_list *dead);

@@ -26,6 +26,7 @@
 
 #define BLOCK(n) (0x7f0000000000ull + (n) * 4096ull)
 #define EVENT ((CUevent)0xe0)
+#define CONTEXT ((CUcontext)0xc0)
 enum { CHILD_SECONDS = 5 };
 
 /* ------------------------------------------------------------------- the driver */
@@ -57,7 +58,7 @@ static CUresult get_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
 static CUresult get_attribute(void *to, CUpointer_attribute what, CUdeviceptr p)
 {
 	if (what == CU_POINTER_ATTRIBUTE_CONTEXT)
-		*(CUcontext *)to = NULL;
+		*(CUcontext *)to = CONTEXT;
 	else
 		*(int *)to = 0;
 	return called();
@@ -73,8 +74,15 @@ static CUresult release(CUdeviceptr p)
 }
 static CUresult get_current(CUcontext *ctx)
 {
-	*ctx = NULL;
+	*ctx = CONTEXT;
 	return called();
+}
+static CUresult destroy_context(CUcontext ctx)
+{
+	CUresult result = called();
+
+	pthread_testcancel(); /* the driver makes system calls */
+	return result;
 }
 static CUresult get_device(CUdevice *device)
 {
@@ -185,7 +193,21 @@ static void end_context(void)
 {
 	struct cl_context_end end = cl_context_end_begin(NULL, 0);
 
+	destroy_context(NULL);
 	cl_context_end_done(&end, true);
+}
+/* With a block of it, and within the end of another one. */
+static void end_contexts(void)
+{
+	struct cl_context_end first, second;
+
+	export();
+	first = cl_context_end_begin(NULL, 0);
+	second = cl_context_end_begin(CONTEXT, 0);
+	destroy_context(CONTEXT);
+	cl_context_end_done(&second, true);
+	destroy_context(NULL);
+	cl_context_end_done(&first, true);
 }
 
 static const struct function {
@@ -202,6 +224,7 @@ static const struct function {
 	{ "an allocation that fails", no_memory },
 	{ "an event that cannot be made", no_event },
 	{ "a context's end", end_context },
+	{ "the ends of two contexts", end_contexts },
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
@@ -222,6 +245,19 @@ static void *cancelled(void *data)
 	return NULL;
 }
 
+/* Returns true if an end of a context has begun and was not done: other threads wait for it. */
+static bool any_is_ending(void)
+{
+	struct cl_context *context;
+
+	cl_lock(&cl_exports_lock);
+	CL_LIST_EACH (context, &cl_contexts, struct cl_context, node)
+		if (context->state != CL_CONTEXT_LIVE)
+			break;
+	cl_unlock(&cl_exports_lock);
+	return context;
+}
+
 /* In a child.  @shared: it has shared before.  0: all well; 1: it was not cancelled. */
 static int try(const struct function *function, int after, bool shared)
 {
@@ -238,6 +274,8 @@ static int try(const struct function *function, int after, bool shared)
 	}
 	if (pthread_create(&thread, NULL, cancelled, &c) || pthread_join(thread, &result))
 		return 2;
+	if (any_is_ending())
+		return 3;
 	/* another thread makes all calls again */
 	for (int i = 0; i < FUNCTIONS; i++)
 		functions[i].call();
@@ -424,6 +462,8 @@ int main(void)
 				       shared ? "" : ", the first that shares");
 				if (WIFSIGNALED(how) && WTERMSIG(how) == SIGALRM)
 					printf("the others wait for ever\n");
+				else if (WIFEXITED(how) && WEXITSTATUS(how) == 3)
+					printf("the end of a context is never done\n");
 				else
 					printf("status %#x\n", how);
 			}
