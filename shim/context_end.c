@@ -7,6 +7,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/elsewhere.h"
 #include "shim/driver/gate.h"
+#include "shim/driver/visit.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/mirror.h"
 #include "shim/limbo/collector.h"
@@ -39,10 +40,22 @@ struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 	return end;
 }
 
+/* Closes an address that virtual memory was opened at, as often as it was opened. */
+static void close_virtual(CUdeviceptr address, uint64_t opens)
+{
+	struct cl_stay stay;
+	CUresult result;
+
+	/* the program unmaps nothing: a capture of it must not become invalid */
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	while (opens--)
+		cl_mirror_close(address, &result);
+	cl_stay_end(&stay);
+}
+
 static void forget_mappings(struct cl_context *context)
 {
 	struct cl_mapping *mapping;
-	CUresult result;
 
 	cl_lock(&cl_imports_lock);
 	while ((mapping = CL_LIST_FIRST(&context->mappings, struct cl_mapping, of.node)) != NULL) {
@@ -53,8 +66,7 @@ static void forget_mappings(struct cl_context *context)
 			continue;
 		/* the driver keeps virtual memory, but the program opened it by a handle whose memory it unmaps */
 		cl_unlock(&cl_imports_lock);
-		while (opens--)
-			cl_mirror_close(address, &result);
+		close_virtual(address, opens);
 		cl_lock(&cl_imports_lock);
 	}
 	cl_unlock(&cl_imports_lock);

@@ -3,7 +3,8 @@
  * Calls of the driver that need no context, in a thread whose current context has ended: a second thread, which has no
  * context, makes them.
  *
- * What must hold: the current context of the program's thread stays what it was.
+ * What must hold: the current context of the program's thread stays what it was, and no capture of the program
+ * becomes invalid: the program has not made these calls.
  *
  * No lock of ours may be held.
  */

@@ -340,6 +340,7 @@ const struct scene async_scenes[] = {
 	{ "async-fork-stays", async_fork_stays, SCENE_ALONE },
 	{ "async-pool", async_pool, 0 },
 	{ "async-context", async_context, 0 },
+	{ "async-context-captured", async_context_captured, 0 },
 	{ "async-capture-access", async_capture_access, 0 },
 	{ "async-whose", async_whose, SCENE_ALONE | SCENE_SIMULATED },
 	{ "async-types", async_types, 0 },

@@ -44,6 +44,7 @@ void async_threads(void);
 
 /* scene_async_ends.c */
 void async_context(void);
+void async_context_captured(void);
 void async_capture_access(void);
 void async_whose(void);
 void async_types(void);

@@ -46,6 +46,60 @@ void async_context(void)
 		one_context(how);
 }
 
+/*
+ * While a stream of C captures, C ends a context in which a block of P's is open: culimbo closes it, by calls that CUDA
+ * forbids during a capture.  Bare C has nothing open there.  @primary: it is the primary context, which is current.
+ */
+static void captured(bool bare, bool primary)
+{
+	struct actor *p = ENTER("P", .bare = bare, .env = SOON), *c = ENTER("C", .bare = bare);
+	const char *who = bare ? "control: bare, " : "18 ";
+	uint64_t at = async_alloc(p, SMALL, OWN), stream = 0, context;
+	struct handle handle;
+	int result;
+
+	async_alloc(p, SMALL, 1);
+	if (!bare)
+		handle = export_block(p, at);
+	if (!primary)
+		stream = ASK(c, stream_create, 1)->v[0];
+	else if (!bare)
+		open_block(c, &handle);
+	context = ASK(c, ctx_create)->v[0];
+	if (primary)
+		stream = ASK(c, stream_create, 1)->v[0];
+	else if (!bare)
+		open_block(c, &handle);
+	if (ASK(c, stream_capture, stream, 0)->result)
+		break_off("no capture");
+	if (primary) {
+		ASK(c, device, 0);
+		ASK(c, ctx_release);
+		ASK(c, ctx_release);
+		result = c->reply.result;
+		ASK(c, ctx_again);
+	} else {
+		result = ASK(c, ctx_destroy, context)->result;
+	}
+	ok(!result, "%sC ends %s while a stream of its other one captures (%d)", who,
+	   primary ? "its primary context" : "a context", result);
+	ok(!ASK(c, stream_captured, stream)->result, "%sthe capture is good (%d)", who, c->reply.result);
+	if (!bare) {
+		async_free(p, at);
+		ok(async_claim_within(p, at, SMALL, 2000), "18 and the block is closed: P's pool has it again");
+	}
+	leave(c);
+	leave(p);
+}
+
+void async_context_captured(void)
+{
+	for (int primary = 0; primary < 2; primary++)
+		for (int bare = 1; bare >= 0; bare--)
+			captured(bare, primary);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 /* A device that the program lets reach a pool reaches what a capture allocates from it. */
 void async_capture_access(void)
 {

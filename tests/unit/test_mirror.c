@@ -2,6 +2,8 @@
 /* Mirrors of reservations (importer/mirror.h): what is mapped where, and for whom. */
 #include "tests/unit/mirrors.h"
 
+#include "shim/importer/mappings.h"
+
 /* ------------------------------------------------------------------ opens and closes */
 IN_A_CHILD(an_allocation_is_mapped_at_its_offset)
 {
@@ -524,6 +526,37 @@ IN_A_CHILD(a_thousand_handles_of_a_thousand_allocations)
 	CHECK_NOTHING_IS_LEFT();
 }
 
+/* ------------------------------------------------------------------------- a context's end */
+static CUresult unmap_relaxed(CUdeviceptr p, size_t size)
+{
+	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+	return vm_unmap(p, size);
+}
+
+/* The program unmaps nothing, so a capture of it must not become invalid. */
+IN_A_CHILD(the_end_of_a_context_closes_what_is_open_in_it_and_spoils_no_capture)
+{
+	struct cl_opening o = { .device = 0 };
+	struct cl_context_name name;
+	CUdeviceptr p;
+
+	start_mirrors();
+	cl_driver.cuMemUnmap = unmap_relaxed;
+	name = cl_context_name_current();
+	p = opened(1, "AB", 1);
+	CHECK_EQUAL(opened(1, "AB", 1), p);
+	cl_lock(&cl_imports_lock);
+	o.context = cl_context_get_locked(&name, &cl_imports_lock);
+	for (int i = 0; i < 2; i++)
+		CHECK(cl_mapping_add_locked(CL_VIRTUAL, p, cl_mapping_find_locked(CL_VIRTUAL, p), &o, 1));
+	cl_unlock(&cl_imports_lock);
+	context_ends(name.handle, -1);
+	CHECK_EQUAL(vm.unmaps, 0);
+	context_ended(name.handle, -1, true);
+	CHECK_EQUAL(fake_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	CHECK_NOTHING_IS_LEFT();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -548,6 +581,7 @@ int main(void)
 		cmocka_unit_test(the_range_of_an_import_is_what_was_opened),
 		cmocka_unit_test(a_thousand_allocations_take_a_thousand_times_as_long),
 		cmocka_unit_test(a_thousand_handles_of_a_thousand_allocations),
+		cmocka_unit_test(the_end_of_a_context_closes_what_is_open_in_it_and_spoils_no_capture),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
