@@ -5,6 +5,7 @@
 
 #include "shim/base/options.h"
 #include "shim/door.h"
+#include "shim/driver/context.h"
 #include "shim/driver/made.h"
 #include "shim/driver/visit.h"
 #include "shim/exporter/async.h"
@@ -311,16 +312,26 @@ static CUresult open_own(const struct cl_resolved *resolved, CUdeviceptr *dptr)
 	return err ? cl_open_refuse(resolved, CL_VIRTUAL) : CUDA_SUCCESS;
 }
 
-/* The driver still tells the device of a context that has ended, but makes no event in it: so an event is tried. */
+/*
+ * The driver still tells the device of a context that has ended, but makes no event in it: so an event is tried.  If
+ * there is no event to be had at all, that says nothing about the context: then a query does.
+ */
 CUresult cl_virtual_current_device(CUdevice *device)
 {
 	CUresult result = cl_driver.cuCtxGetDevice(device);
 	CUevent event;
 
-	if (result == CUDA_SUCCESS)
-		result = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-	if (result == CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cl_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS) {
 		cl_driver.cuEventDestroy_v2(event);
+	} else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+		result = cl_context_refusal();
+		/* what a context that lives says of an unknown address */
+		if (result == CUDA_ERROR_INVALID_VALUE)
+			result = CUDA_SUCCESS;
+	}
 	return result;
 }
 

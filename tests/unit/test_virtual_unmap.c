@@ -26,6 +26,7 @@ static struct {
 	struct cl_stamp stamp[PIECES + 1];
 	uint64_t unmapped; /* by the thread that unmaps one */
 	pthread_t unmapper;
+	CUresult of_range;
 } drv;
 
 /* ------------------------------------------------------------------ the driver */
@@ -55,7 +56,7 @@ static CUresult refuse(CUipcMemHandle *handle, CUdeviceptr p)
 }
 static CUresult no_range(CUdeviceptr *base, size_t *size, CUdeviceptr p)
 {
-	return CUDA_ERROR_NOT_FOUND;
+	return drv.of_range ? drv.of_range : CUDA_ERROR_NOT_FOUND;
 }
 static CUresult unmap(CUdeviceptr p, size_t size)
 {
@@ -226,12 +227,40 @@ IN_A_CHILD(an_unmap_does_not_wait_for_ever_for_a_slow_driver)
 	cl_service_end(SOON);
 }
 
+static void do_nothing(void)
+{
+}
+/* An open needs the device of the current context, and to know that this lives. */
+IN_A_CHILD(an_open_needs_no_event)
+{
+	CUdeviceptr p = 0;
+	CUdevice device;
+	CUipcMemHandle handle;
+
+	hand_over(do_nothing);
+	handle = export_block(PIECE(1));
+	fake.event_create_result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK_EQUAL(cl_virtual_current_device(&device), CUDA_SUCCESS);
+	CHECK_EQUAL(device, 0);
+	CHECK_EQUAL(cl_memory_import(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, fake_open), CUDA_SUCCESS);
+	CHECK_EQUAL(p, PIECE(1));
+	CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	/* the driver tells the device of a context that has ended, too */
+	drv.of_range = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	CHECK_EQUAL(cl_virtual_current_device(&device), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	fake.event_create_result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	CHECK_EQUAL(cl_memory_import(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, fake_open),
+		    CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	cl_service_end(SOON);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_unmap_waits_while_descriptors_of_its_memory_are_made),
 		cmocka_unit_test(an_unmap_that_has_waited_ends_its_own_memory),
 		cmocka_unit_test(an_unmap_does_not_wait_for_ever_for_a_slow_driver),
+		cmocka_unit_test(an_open_needs_no_event),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
