@@ -143,16 +143,33 @@ static size_t size_of(enum cl_kind kind)
 	return kind == CL_EVENT ? sizeof(struct cl_event_block) : sizeof(struct cl_block);
 }
 
+static void say_no_memory(void)
+{
+	cl_log_once(CL_LOG_WARN, "no memory for the record of an export: the export is refused with "
+				 "CUDA_ERROR_OUT_OF_MEMORY. The process is out of host memory, not of the GPU's");
+}
+
 struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind kind)
 {
 	struct cl_block *block = calloc(1, size_of(kind));
 
-	if (block && record_prepare(blocks))
+	if (block && record_prepare(blocks)) {
+		block->kind = (uint8_t)kind;
 		return block;
+	}
 	free(block);
-	cl_log_once(CL_LOG_WARN, "no memory for the record of an export: the export is refused with "
-				 "CUDA_ERROR_OUT_OF_MEMORY. The process is out of host memory, not of the GPU's");
+	say_no_memory();
 	return NULL;
+}
+
+bool cl_block_prepare_pool_locked(struct cl_blocks *blocks, struct cl_block *block, uint64_t pool)
+{
+	if (block->kind != CL_POOL || block->pool || !pool)
+		return true;
+	block->pool = cl_own_pool_get(&blocks->own_pools, pool);
+	if (!block->pool)
+		say_no_memory();
+	return block->pool;
 }
 
 /* One export under way has ended.  A child that was forked meanwhile does not count it. */
@@ -164,8 +181,11 @@ static void prepared_is_used(struct cl_blocks *blocks)
 
 void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared)
 {
-	if (prepared)
-		prepared_is_used(blocks);
+	if (!prepared)
+		return;
+	prepared_is_used(blocks);
+	if (prepared->kind == CL_POOL)
+		cl_own_pool_put(&blocks->own_pools, prepared->pool);
 	free(prepared);
 }
 
@@ -176,11 +196,8 @@ struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 	block->link.key = what->base;
 	block->handle = fingerprint_of(what->handle);
 	block->size = what->kind != CL_EVENT ? what->size : 0;
-	block->kind = (uint8_t)what->kind;
 	block->device = (uint8_t)what->device;
-	if (what->kind == CL_POOL) {
-		block->pool = cl_own_pool_get(&blocks->own_pools, what->pool);
-	} else {
+	if (what->kind != CL_POOL) {
 		block->context = context->index;
 		cl_list_add_front(&context->blocks, &block->of);
 	}

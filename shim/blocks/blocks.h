@@ -66,7 +66,7 @@ struct cl_block {
 	uint16_t context;	       /* its index in cl_context_at; a block of a pool has no context */
 	union {
 		struct cl_node of;	  /* on the list of .context */
-		struct cl_own_pool *pool; /* of a block of a pool; NULL: not known */
+		struct cl_own_pool *pool; /* of a block of a pool; NULL: the driver has not said which */
 	};
 	uint64_t size;		       /* bytes; 0 for an event */
 	struct cl_fence *fence;	       /* that of its stream-ordered free, until it is reached; NULL: none */
@@ -134,6 +134,12 @@ struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t rec
  * and logs it, without memory.
  */
 struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind kind);
+/*
+ * Has the pool that the driver calls @pool count @block, which is prepared or LIVE, before a handle of it leaves: else
+ * the end of the pool would not wait for the block.  Returns false, and logs it, without memory.  Returns true and does
+ * nothing if the block is not of a pool, if its pool is known, or if @pool is 0: the driver does not say which it is.
+ */
+bool cl_block_prepare_pool_locked(struct cl_blocks *blocks, struct cl_block *block, uint64_t pool);
 /* Frees @prepared, which may be NULL: no block is made of it. */
 void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared);
 /*

@@ -105,7 +105,7 @@ static CUresult export_pool(CUmemoryPool handle, int *fd)
 	return result;
 }
 
-void cl_async_say_no_memory(void)
+static void say_no_memory(void)
 {
 	cl_log_once(CL_LOG_ERROR, "no host memory to remember a memory pool: what it allocates cannot be shared by handles");
 }
@@ -138,7 +138,7 @@ static void make_stand_in(CUdevice device)
 	defaults[device] = real;
 	pool = calloc(1, sizeof *pool);
 	if (!pool)
-		cl_async_say_no_memory();
+		say_no_memory();
 	/* the driver refuses that on a device without pools, or without exportable ones */
 	if (!pool || cl_driver.cuMemPoolCreate(&ours, &props) != CUDA_SUCCESS) {
 		free(pool);
@@ -270,7 +270,7 @@ CUresult cl_async_pool_create(CUmemoryPool *handle, const CUmemPoolProps *props)
 		return cl_driver.cuMemPoolCreate(handle, props);
 	pool = calloc(1, sizeof *pool);
 	if (!pool) {
-		cl_async_say_no_memory();
+		say_no_memory();
 		return cl_driver.cuMemPoolCreate(handle, props);
 	}
 	/* cl_async_as_asked() needs the real default pool, to hide from the program what we add */

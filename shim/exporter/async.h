@@ -120,9 +120,6 @@ bool cl_async_is_shareable(CUmemoryPool pool);
  */
 int cl_async_descriptor(uint64_t handle, uint64_t number);
 
-/* Logs, once, that there was no host memory to remember a pool, so that nothing of it can be shared by handles. */
-void cl_async_say_no_memory(void);
-
 void cl_async_forget(void); /* in a forked child */
 
 #endif

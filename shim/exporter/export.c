@@ -123,7 +123,8 @@ CUresult cl_export_publish_locked(struct cl_exporter *ex, void *handle, struct c
 	/* @block was known, but the driver has since made another block at its address */
 	if (!prepared)
 		prepared = cl_block_prepare_locked(&ex->blocks, what->kind);
-	if (!prepared) {
+	if (!prepared || !cl_block_prepare_pool_locked(&ex->blocks, prepared, what->pool)) {
+		cl_block_discard_locked(&ex->blocks, prepared);
 		memset(handle, 0, 64);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

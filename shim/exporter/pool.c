@@ -44,21 +44,20 @@ static void describe(struct cl_exporter *ex, CUdeviceptr dptr, const uint8_t dat
 		size = cl_pool_size(data);
 	what->size = size;
 	what->device = cl_pool_memory_device(dptr);
-	what->pool = (uint64_t)(uintptr_t)cl_pool_of_memory(dptr);
 	cl_grace_know_device(ex, what->device);
 	/* the limbo needs the UUID, and the driver is asked for it without a lock */
 	cl_device_uuid(what->device, uuid);
 }
 
 /*
- * Publishes the block at @dptr with the @prepared struct, and writes its stamp into @handle.  @data are the
- * driver's.  Returns CUDA_SUCCESS, or the error that the program gets.
+ * Publishes the block at @dptr, of @pool, with the @prepared struct, and writes its stamp into @handle.  @data are
+ * the driver's.  Returns CUDA_SUCCESS, or the error that the program gets.
  */
 static CUresult publish(struct cl_exporter *ex, uint8_t handle[64], const uint8_t data[64],
-			CUdeviceptr dptr, struct cl_block *prepared)
+			CUdeviceptr dptr, uint64_t pool, struct cl_block *prepared)
 {
 	const struct cl_context_name none = { .device = -1 };
-	struct cl_export what = { .kind = CL_POOL, .base = dptr, .handle = handle };
+	struct cl_export what = { .kind = CL_POOL, .base = dptr, .handle = handle, .pool = pool };
 	struct cl_about misused = { .key = 0 };
 	bool orphaned = false;
 	CUresult result;
@@ -130,7 +129,7 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 	block = cl_block_find(&ex->blocks, CL_POOL, dptr);
 	/* computed under the lock, so that the compiler need not save the words of @data across the lock's call */
 	fingerprint = cl_pool_fingerprint(data);
-	if (block && block->handle == fingerprint && cl_export_is_simple_locked(block)) {
+	if (block && block->pool && block->handle == fingerprint && cl_export_is_simple_locked(block)) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
 		stamp = cl_region_stamp(ex->blocks.region, block->record,
 					cl_record_export_again(ex->blocks.region, block->record, cl_now()));
@@ -146,14 +145,28 @@ bool cl_pool_export_simply(struct cl_exporter *ex, CUmemPoolPtrExportData *to, C
 	return true;
 }
 
+/* Prepares a block of @pool, for an export.  Returns NULL without memory. */
+static struct cl_block *prepare_locked(struct cl_exporter *ex, uint64_t pool)
+{
+	struct cl_block *block = cl_block_prepare_locked(&ex->blocks, CL_POOL);
+
+	if (block && !cl_block_prepare_pool_locked(&ex->blocks, block, pool)) {
+		cl_block_discard_locked(&ex->blocks, block);
+		block = NULL;
+	}
+	return block;
+}
+
 CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUdeviceptr dptr,
 			struct cl_pool_answer *answer)
 {
 	const uint8_t *data = answer->data.reserved;
+	/* the driver is asked without our lock.  It may not have said it at an earlier export of the block */
+	uint64_t pool = (uint64_t)(uintptr_t)cl_pool_of_memory(dptr);
 	struct cl_block *block, *prepared = NULL;
 	struct cl_about misused;
 	uint8_t handle[64];
-	bool known, freed, room;
+	bool known, freed, room, has_memory;
 	CUresult result;
 
 	cl_lock(&cl_exports_lock);
@@ -163,7 +176,8 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 	if (freed)
 		misused = cl_block_about_locked(&ex->blocks, block);
 	else if (!known)
-		prepared = cl_block_prepare_locked(&ex->blocks, CL_POOL);
+		prepared = prepare_locked(ex, pool);
+	has_memory = known ? cl_block_prepare_pool_locked(&ex->blocks, block, pool) : prepared != NULL;
 	cl_unlock(&cl_exports_lock);
 	if (freed) {
 		cl_export_tell_after_free(&misused);
@@ -174,7 +188,7 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 		result = cl_driver.cuMemPoolExportPointer(&answer->data, CL_NO_MEMORY);
 		return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 	}
-	if (!known && !prepared)
+	if (!has_memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (!answer->asked)
 		ask(answer, dptr);
@@ -194,7 +208,7 @@ CUresult cl_pool_export(struct cl_exporter *ex, CUmemPoolPtrExportData *to, CUde
 		cl_unlock(&cl_exports_lock);
 	}
 	if (!known)
-		result = publish(ex, handle, data, dptr, prepared);
+		result = publish(ex, handle, data, dptr, pool, prepared);
 	if (result != CUDA_SUCCESS)
 		return result;
 	cl_count(pool_exports);

@@ -131,7 +131,7 @@ static uint32_t share_first(struct cl_exporter *ex, CUdeviceptr base, struct cl_
 	struct cl_block *block;
 	struct cl_stamp stamp;
 	uint64_t number = pool ? cl_async_hand_out(pool) : 0;
-	bool ours, known;
+	bool known;
 
 	if (!number)
 		return CL_NO_RECORD;
@@ -147,16 +147,12 @@ static uint32_t share_first(struct cl_exporter *ex, CUdeviceptr base, struct cl_
 		return CL_NO_RECORD;
 	cl_lock(&cl_exports_lock);
 	block = cl_block_of_record(&ex->blocks, stamp.record);
-	ours = block && block->kind == CL_POOL && block->link.key == base;
-	known = ours && block->pool;
+	known = block && block->kind == CL_POOL && block->link.key == base && block->pool;
 	if (known)
 		block->pool->number = number;
-	else /* the block was freed meanwhile; or no memory was left to remember its pool, and it can't be handed over */
+	else /* the block was freed meanwhile; or a driver that shuts down did not say of which pool it is */
 		stamp.record = CL_NO_RECORD;
 	cl_unlock(&cl_exports_lock);
-	/* a driver that shuts down does not say of which pool a block is */
-	if (ours && !known && cl_driver_works())
-		cl_async_say_no_memory();
 	return stamp.record;
 }
 

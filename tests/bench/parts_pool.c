@@ -32,9 +32,23 @@ NULL_DRIVER static CUresult null_import(CUdeviceptr *p, CUmemoryPool pool, CUmem
 	return CUDA_SUCCESS;
 }
 
+/* As the driver does, says of which pool the memory is. */
+NULL_DRIVER static CUresult null_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
+{
+	const CUmemoryPool pool = POOL;
+
+	(void)p;
+	if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+		memcpy(data, &pool, sizeof pool);
+	else
+		*(int *)data = 0;
+	return CUDA_SUCCESS;
+}
+
 static void prepare_pool(void)
 {
 	prepare();
+	cl_driver.cuPointerGetAttribute = null_attribute;
 	cl_driver.cuMemPoolExportPointer = null_export;
 	cl_driver.cuMemPoolImportPointer = null_import;
 }

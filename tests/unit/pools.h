@@ -19,6 +19,7 @@
 static struct {
 	bool uses_all; /* the driver writes all 64 bytes */
 	bool on_host;
+	bool unsaid; /* the driver does not say of which pool a block is */
 	int device; /* has all pools */
 	_Atomic unsigned int imports, unmaps, frees;
 	_Atomic bool mapped[64];
@@ -79,6 +80,8 @@ static CUresult pool_free_async(CUdeviceptr p, CUstream stream)
 static CUresult pool_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr p)
 {
 	if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
+		if (pool.unsaid)
+			return CUDA_ERROR_INVALID_VALUE;
 		*(CUmemoryPool *)data = pool.handle ? pool.handle : OWN_POOL;
 		return CUDA_SUCCESS;
 	}

@@ -4,7 +4,7 @@
  * stamp, shared blocks are kept, and one message says so.  When there is no memory to record an export, it is
  * refused before the driver is asked.
  */
-#include "tests/unit/limbo.h"
+#include "tests/unit/pools.h"
 
 static const uint64_t drivers_own = 0x1234567890abcdef;
 static CUresult handle_without_room(CUipcMemHandle *handle, CUdeviceptr p)
@@ -355,6 +355,61 @@ IN_A_CHILD(the_driver_is_asked_for_a_handle_once)
 	}
 }
 
+/* ---------------------------------------------------------------------- of which pool */
+/* The program frees @p, of which a handle may be on its way, and destroys its pool: that waits for the block. */
+static void its_pool_waits(CUdeviceptr p)
+{
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_destroy(OWN_POOL), CUDA_SUCCESS);
+	CHECK_EQUAL(pool.destroys, 0);
+	NO_MEMORY();
+	fails_again();
+	CHECK_EQUAL(frees_of(p), 1);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(pool.destroys, 1);
+}
+
+IN_A_CHILD(without_memory_no_pointer_leaves_without_its_pool)
+{
+	CUmemPoolPtrExportData data, none;
+	CUresult result;
+	CUdeviceptr p;
+	int callocs;
+
+	start_pools();
+	p = fake_alloc(4096, NULL);
+	memset(&none, 0x5a, sizeof none);
+	for (callocs = 0; callocs < 16; callocs++) {
+		data = none;
+		atomic_store(&callocs_left, callocs);
+		result = cl_pool_pointer_export(&data, p);
+		atomic_store(&callocs_left, -1);
+		if (result == CUDA_SUCCESS)
+			break;
+		CHECK_EQUAL(result, CUDA_ERROR_OUT_OF_MEMORY);
+		CHECK(!memcmp(&data, &none, sizeof data));
+		CHECK_EQUAL(state_in_pool(p), CL_BLOCK_DELETED);
+	}
+	CHECK_EQUAL(result, CUDA_SUCCESS);
+	CHECK(callocs > 0);
+	CHECK_EQUAL(logged("]: warning: no memory for the record of an export"), 1);
+	its_pool_waits(p);
+}
+
+/* At its first export the driver does not say of which pool a block is: its next one asks again. */
+IN_A_CHILD(a_block_whose_pool_was_not_known_gets_it_at_its_next_export)
+{
+	CUmemPoolPtrExportData data;
+	CUdeviceptr p;
+
+	start_pools();
+	pool.unsaid = true;
+	p = shared(&data);
+	pool.unsaid = false;
+	CHECK_EQUAL(cl_pool_pointer_export(&data, p), CUDA_SUCCESS);
+	its_pool_waits(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -368,6 +423,8 @@ int main(void)
 		cmocka_unit_test(no_handle_leaves_with_a_refusal),
 		cmocka_unit_test(the_driver_is_asked_for_a_handle_once),
 		cmocka_unit_test(what_goes_back_while_it_is_exported_is_no_new_block),
+		cmocka_unit_test(without_memory_no_pointer_leaves_without_its_pool),
+		cmocka_unit_test(a_block_whose_pool_was_not_known_gets_it_at_its_next_export),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
