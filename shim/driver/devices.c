@@ -79,26 +79,12 @@ unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
 	return entries->of[device];
 }
 
-/* Stores the UUID of the device that the exporter of @region counts as @ordinal.  Returns false if its header has none. */
-static bool uuid_there(const struct cl_region *region, unsigned int ordinal, uint8_t uuid[CL_UUID])
-{
-	const struct cl_header *h = region->header;
-	uint32_t n = atomic_load_explicit(&h->devices, memory_order_acquire);
-
-	for (uint32_t i = CL_ANY_DEVICE + 1; i < n && i < CL_DEVICE_LIMBOS; i++)
-		if (h->device[i].ordinal == ordinal + 1) {
-			memcpy(uuid, h->device[i].uuid, CL_UUID);
-			return true;
-		}
-	return false;
-}
-
 bool cl_device_is_hidden(const struct cl_region *region, unsigned int ordinal)
 {
 	uint8_t its[CL_UUID], ours[CL_UUID];
 	int n;
 
-	if (!uuid_there(region, ordinal, its) || !cl_driver.cuDeviceGetCount ||
+	if (!cl_region_device_uuid(region, ordinal, its) || !cl_driver.cuDeviceGetCount ||
 	    cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS)
 		return false;
 	for (int device = 0; device < n; device++)

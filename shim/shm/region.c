@@ -266,6 +266,21 @@ void *cl_region_at(const struct cl_region *region, uint64_t at)
 	return region->report_data + (at < CL_AT_IMPORTS ? at - CL_AT_MODULES : at - CL_AT_FINDINGS + BEFORE_IMPORTS);
 }
 
+bool cl_region_device_uuid(const struct cl_region *region, unsigned int ordinal, uint8_t uuid[16])
+{
+	const struct cl_header *h = region->header;
+	/* acquire: a reader that sees the count reads the UUIDs */
+	uint32_t n = atomic_load_explicit(&h->devices, memory_order_acquire);
+
+	/* CL_ANY_DEVICE stands for devices with unknown UUIDs */
+	for (uint32_t i = CL_ANY_DEVICE + 1; i < n && i < CL_DEVICE_LIMBOS; i++)
+		if (h->device[i].ordinal == ordinal + 1) {
+			memcpy(uuid, h->device[i].uuid, sizeof h->device[i].uuid);
+			return true;
+		}
+	return false;
+}
+
 /* ----------------------------------------------------------------- opening */
 static int check(struct cl_region *region, uint32_t file_id, struct cl_known *known, const char **why)
 {

@@ -125,6 +125,12 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 /* Returns the address of byte @at of the layout, in a part that has memory. */
 void *cl_region_at(const struct cl_region *region, uint64_t at);
 
+/*
+ * Writes to @uuid, 16 bytes, the UUID of the device that the exporter of @region counts as @ordinal.  Returns false if
+ * the header does not have it.  Any thread, of any process that has mapped the file.
+ */
+bool cl_region_device_uuid(const struct cl_region *region, unsigned int ordinal, uint8_t uuid[16]);
+
 /* Returns the stamp of generation @generation of @record. */
 static inline uint64_t cl_region_stamp(const struct cl_region *r, uint32_t record, uint32_t generation)
 {

@@ -26,19 +26,6 @@ struct cu_gpu *cu_gpus_find(struct cu_gpus *gpus, const uint8_t uuid[16])
 	return gpu;
 }
 
-bool cu_gpu_of_device(const struct cl_view *view, unsigned int device, uint8_t uuid[16])
-{
-	const struct cl_header *header = view->region.header;
-	uint32_t devices = atomic_load_explicit(&header->devices, memory_order_acquire);
-
-	for (uint32_t i = CL_ANY_DEVICE + 1; i < devices && i < CL_DEVICE_LIMBOS; i++)
-		if (header->device[i].ordinal == device + 1) {
-			memcpy(uuid, header->device[i].uuid, 16);
-			return true;
-		}
-	return false;
-}
-
 void cu_gpu_word(char to[48], const uint8_t uuid[16])
 {
 	size_t at = (size_t)snprintf(to, 48, "GPU");

@@ -28,11 +28,6 @@ struct cu_gpus {
 };
 
 /*
- * Stores the UUID of the GPU that the process of @view calls @device.  Returns false if its file
- * does not have it.  To be called under cu_guarded().
- */
-bool cu_gpu_of_device(const struct cl_view *view, unsigned int device, uint8_t uuid[16]);
-/*
  * Formats "GPU-63756c69-6d62-...", as nvidia-smi -L does.  A part of a GPU (MIG) begins like
  * this, too.
  */

@@ -271,7 +271,7 @@ static void look_at_block(struct look *look, uint32_t record)
 		};
 		scan->block[scan->blocks - 1].has_gpu =
 			block.kind != CL_EVENT &&
-			cu_gpu_of_device(&look->view, block.device, scan->block[scan->blocks - 1].gpu);
+			cl_region_device_uuid(&look->view.region, block.device, scan->block[scan->blocks - 1].gpu);
 	}
 	for (unsigned int i = 0; i < n; i++) {
 		struct cu_holder *holder = &look->slot[slots[i]];
