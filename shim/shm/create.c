@@ -100,7 +100,7 @@ static int open_nameless(int dirfd, const char *new_name, bool *named)
 	int fd;
 
 	*named = false;
-		/* without /proc it could not get a name later (before Linux 6.10) */
+	/* without /proc it could not get a name later (before Linux 6.10) */
 	if (dirfd != AT_FDCWD && access("/proc/self/fd", X_OK) == 0) {
 		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 		if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))

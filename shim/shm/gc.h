@@ -42,6 +42,7 @@ bool cl_gc_is_kept(const struct cl_region *region);
  * @is_open() says: to open and close them again would drop this process's locks.  It leaves files that are
  * just being made, and files that stay for reports (cl_gc_is_kept()).  Of these at most 16 stay, which take at
  * most CULIMBO_KEEP_DEAD_BYTES and at most a quarter of what is free in the file system; the oldest go first.
+ * If CULIMBO_KEEP_DEAD_BYTES is 0, all of these stay.
  * Of thousands of files it judges a few hundred.  A command has no file open, and passes NULL as @is_open: then
  * all files are judged, and none stays for reports.  A socket is removed with its file, and so is an old
  * socket without a file.  Returns how many files and lone sockets it removed.

@@ -10,7 +10,7 @@
  *     the header counts of them, and clears ready bits.  An importer writes its slot, its own bit in
  *     the holder words, bits of `word_pages`, ready bits, `slots_used`, the words by which it asks
  *     for something (`wake`, those of pressure), and since when the lock of another process has
- *     been free (CL_LOCK_FREE_UNIT_BITS).
+ *     been free (CL_LOCK_FREE_UNIT_BITS).  The exporter sets one bit in a slot: CL_TOLD_BY_EXPORTER.
  *     It adds to `opens` before it sets its bit: whoever sees the bit sees that it opened.
  *     The exporter sets `opens` to 0 with each new generation.  An importer whose handle is
  *     stale may add to the next generation's count.  So `opens` decides only which block goes
@@ -31,8 +31,10 @@
  *
  *  4. Memory before use.  The file is sparse and as long as it can ever get.  A process touches
  *     only those parts for which fallocate() has got memory, so that a full file system is an
- *     error return, never SIGBUS.  These are: record chunks below `record_chunks`, and holder
- *     pages with their bit in `word_pages`.  Both only ever grow.
+ *     error return, never SIGBUS.  These are: all that lies before the ready bits, from the
+ *     start; record chunks below `record_chunks`, with their ready bits; and holder pages with their
+ *     bit in `word_pages`.  These only ever grow.  The parts for reports have memory as far as the
+ *     exporter remembers for itself, and other processes read them by pread().
  *
  *  5. Indices, no pointers; fixed widths; little-endian; offsets asserted below.
  */
@@ -189,7 +191,7 @@ enum cl_finding_kind {
 	CL_FINDING_EVENT_FORCED_OUT,   /* destroyed although importers had it: CULIMBO_MAX_EVENTS */
 	CL_FINDING_HOLD_RECLAIMED,     /* by an exporter: a holder died without closing */
 	CL_FINDING_HELD_FORCED_OUT,    /* given back although others mapped it: CULIMBO_HELD_BYTES */
-	CL_FINDING_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT) */
+	CL_FINDING_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT, or virtual memory) */
 	CL_FINDING_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT) */
 	CL_FINDING_REFUSED,	     /* a note: CUDA refused to share or to open memory */
 	CL_FINDING_DESCRIPTOR,	     /* a note: the program shared memory by a descriptor or fabric handle */
@@ -325,7 +327,7 @@ struct cl_finding {
 	/* of a note, which counts what happened again at the same place; its `key`, `size` and `when` are of the first time */
 	_Atomic uint64_t times; /* how often it happened; 0 in findings, each of which happened once */
 	_Atomic uint64_t bytes; /* the sum of their sizes */
-	uint32_t result;	/* of a refusal: the driver's CUresult */
+	uint32_t result;	/* of a refusal, and of an open after the free: the driver's CUresult */
 	uint8_t exporter_gone;	/* of a stale handle: its exporter had ended, and need not have freed the block */
 	uint8_t told;		/* of a hold that was taken back: its process had reported it */
 	uint8_t unused[18];
