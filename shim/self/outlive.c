@@ -23,7 +23,10 @@ static struct {
 	struct cl_own_fd file;
 } lock;
 
-/* The process that has called cuInit(): its parent's contexts are none of its own.  And one that got no lock. */
+/*
+ * The pid of the process that has called cuInit(), and of the one that could not get the lock.  A forked child has
+ * another pid: it has none of its parent's contexts, and tries for a lock of its own.
+ */
 static _Atomic pid_t initialized, refused;
 
 /* The byte of the process @who.  Two processes share one with a chance of 1 to 2^62: then one counts as outlived. */

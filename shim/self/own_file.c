@@ -13,13 +13,13 @@
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 
-/* Of a region in memory.  (A page of its own would be 4 KiB more.) */
+/* The header of a region in memory.  Not mapped, because a mapping would take whole pages. */
 static struct cl_header header;
 #define NOTHING_YET { .fd = -1, .locks = &cl_posix_locks, .header = &header }
 struct cl_region cl_own = NOTHING_YET;
 _Atomic uint32_t cl_own_id;
 
-/* The file could not be made. */
+/* What is remembered of failures to make the file. */
 struct no_file {
 	struct cl_backoff backoff;
 	bool said;
@@ -28,7 +28,7 @@ static struct {
 	struct no_file exporter, importer; /* who wanted it */
 } no_file;
 
-/* With the one descriptor that was kept for this; apart, for its stack. */
+/* Makes the file with the spare descriptor, which the caller has released.  Not inlined: it needs much stack. */
 static __attribute__((noinline)) int create_by_path(struct cl_region *made)
 {
 	char path[4096];
@@ -114,7 +114,7 @@ static void make_own_file(bool importer)
 	made.is_outlived = cl_outlive_is_outlived;
 	cl_own = made;
 	cl_region_move_from_memory(&cl_own, &memory);
-	/* the exports that were counted while there was no file */
+	/* what was counted while there was no file */
 	cl_live_add(&cl_own, CL_LIVE_HANDLES, cl_count_get(exports));
 	cl_live_add(&cl_own, CL_LIVE_OPENS, cl_count_get(imports));
 	cl_live_add(&cl_own, CL_LIVE_CLOSES, cl_count_get(closes));
@@ -128,7 +128,7 @@ static void make_own_file(bool importer)
 
 bool cl_own_need_locked(bool importer)
 {
-	/* nobody would take away a file that an importer makes when its process has ended */
+	/* once the report is written an importer makes no file: nobody would remove it */
 	if (!cl_own.file_id && !(importer && cl_self.ended))
 		make_own_file(importer);
 	if (!cl_own.file_id && !header.layout) {

@@ -49,7 +49,7 @@
 extern struct cl_region cl_own;
 /*
  * Makes sure that cl_own is there.  Returns true if it is a file, false if it is in memory because
- * no file can be made.  That is logged once as an error, unless @importer: an importer wants the
+ * no file can be made, or because an importer asks after the report at exit was written.  That is logged once as an error, unless @importer: an importer wants the
  * file for reports only.  A later call tries again (backoff.h).  Once made, a file stays until the
  * process ends.
  */
