@@ -66,7 +66,7 @@ static void log_held_forced_out(const struct cl_about *about)
 	       (unsigned long long)cl_options.held_bytes.number);
 }
 
-/* What its program did to the block. */
+/* Returns the word for what the exporter's program has done to the block. */
 static const char *ended(const struct cl_about *about)
 {
 	return cl_ended_word((enum cl_kind)about->kind, about->kind == CL_VIRTUAL);

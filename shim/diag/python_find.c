@@ -136,7 +136,7 @@ static void look_at_program(struct search *search, bool *is_python)
 	*is_python = !strncmp(last_part(path), "python", 6);
 }
 
-/* False: it is of a library that the program has, too, and that may go. */
+/* Returns true if @function is in the program's own file.  One in a library may go when that is unloaded. */
 static bool is_of_program(void *function)
 {
 	struct link_map *object = NULL;

@@ -2,8 +2,8 @@
 /*
  * Writes the report data: see report_data.h.
  *
- * Each kind of data is a part of the region, which grows by pages.  Where a part lies and how much of it has memory is
- * kept in private memory: other processes can damage the file, and to touch a page without memory would kill
+ * Each kind of data is a part of the region, which grows by pages.  Where a part lies and how much of it has memory
+ * are kept in private memory: other processes can damage the file, and to touch a page without memory would kill
  * the program.  The header counts an entry only after it is written, so readers never see half of one.
  */
 #include <errno.h>
