@@ -21,14 +21,14 @@ bool cl_device_uuid(int device, uint8_t uuid[CL_UUID]);
 
 /* Which devices have an entry in an exporter's header.  All zeros: none has.  Under cl_exports_lock. */
 struct cl_device_entries {
-	/* by ordinal: what cl_device_limbo_locked() has returned, 0 if it was not called yet */
+	/* by ordinal: the entry of the device, or CL_ANY_DEVICE (0) as long as it has none */
 	uint8_t of[UINT8_MAX + 1];
 	unsigned int n; /* entries in use; other processes may damage the header's own count */
 };
 /*
  * Returns the index in the `device` array of @region's header, our own, of the entry that counts
- * the limbo of @device.  The index of a device never changes.  Returns CL_ANY_DEVICE if all entries
- * are in use, or if cl_device_uuid() was not called for @device or failed.  The caller holds
+ * the limbo of @device.  Once a device has an entry, its index never changes.  Returns CL_ANY_DEVICE if all
+ * entries are in use, or if cl_device_uuid() was not called for @device or failed.  The caller holds
  * cl_exports_lock, and our file exists.
  */
 unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,

@@ -44,8 +44,8 @@ struct cl_visit {
 /*
  * begin() counts the visit and releases the lock; end() takes the lock again.  The caller has seen
  * under that lock that @context is not ending (cl_context_ends()); a build with CL_DEBUG checks that,
- * and aborts.  In between @context does not end and is the thread's current context; for
- * cl_context_unknown the current context stays as it was.  The thread's capture mode is relaxed
+ * and aborts.  In between @context does not end by a call that the hooks see, and if .is_there it is the
+ * thread's current context; for cl_context_unknown the current context stays as it was.  The thread's capture mode is relaxed
  * meanwhile, so that our frees do not invalidate a capture of the program.  No other lock of ours may
  * be held.
  */
