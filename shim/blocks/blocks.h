@@ -143,8 +143,8 @@ bool cl_block_prepare_pool_locked(struct cl_blocks *blocks, struct cl_block *blo
 /* Frees @prepared, which may be NULL: no block is made of it. */
 void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared);
 /*
- * Makes @prepared a LIVE block with a record of @what, and returns it.  It belongs to @context, which is
- * NULL for a block of a pool.  *generation goes into the stamp.  If no record can be had, the reason is
+ * Makes @prepared a LIVE block with a record of @what, and returns it.  It belongs to @context, but a block
+ * of a pool belongs to none.  *generation goes into the stamp.  If no record can be had, the reason is
  * logged, .record is CL_NO_RECORD and *generation is left alone.  @stack is that of the export, from
  * cl_stack_write().
  */

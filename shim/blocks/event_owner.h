@@ -28,6 +28,7 @@ extern _Atomic uint64_t cl_event_owners;
 
 /* How many interprocess events a process can have (measured).  As many are remembered, also of ended contexts. */
 enum { CL_EVENT_PLACES = 4096 };
+/* Returns how many events are remembered.  Takes cl_exports_lock. */
 uint64_t cl_events_alive(const struct cl_blocks *blocks);
 
 #endif
