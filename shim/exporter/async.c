@@ -344,7 +344,10 @@ void cl_async_destroy_end(struct cl_exporter *ex, struct cl_async_pool *pool, bo
 }
 
 /* ---------------------------------------------------------------- the threshold */
-/* The program sets the threshold.  Returns the pool if the driver is to be asked.  Then end_setting() must follow. */
+/*
+ * The program sets the threshold.  *@ours: we keep it, and the driver is not asked.  Else returns the pool, whose
+ * .setting the caller counts down when the driver has answered, or NULL if the pool is not known.
+ */
 static struct cl_async_pool *begin_setting_locked(CUmemoryPool handle, cuuint64_t threshold, bool *ours)
 {
 	struct cl_async_pool *pool = find_locked(handle);

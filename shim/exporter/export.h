@@ -69,10 +69,12 @@ bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_bloc
 #define CL_EXPORT_ASK_AGAIN ((CUresult)-1)
 /*
  * Publishes the block that @what describes, in the context @of, and stamps @handle, which the
- * driver has given.  @prepared is used up; it is NULL if the block was known before the driver
- * was asked.  *orphaned goes to cl_collector_watch_holders().  Returns CUDA_ERROR_INVALID_VALUE,
- * and the block in *misused, if the program has freed it: the caller reports that without the
- * lock.  @returned is NULL, or for a pointer into a block cl_limbo_returned_locked() as of before
+ * driver has given.  Lets go of the lock if the context is new, and to wait for a thread that is in the
+ * driver with a block at that address.  @prepared is used up; it is NULL if the block was known before
+ * the driver was asked.  *orphaned goes to cl_collector_watch_holders().  Returns
+ * CUDA_ERROR_OUT_OF_MEMORY, and wipes @handle, if there is no host memory.  Returns
+ * CUDA_ERROR_INVALID_VALUE, wipes @handle, and sets *misused to the block, if the program has freed it:
+ * the caller reports that without the lock.  @returned is NULL, or for a pointer into a block cl_limbo_returned_locked() as of before
  * the driver was asked.  Returns CL_EXPORT_ASK_AGAIN if memory went back since then: it may be
  * this block.
  */

@@ -28,7 +28,7 @@ struct cl_pool_answer {
  * block has a record.  Asks the driver unless cl_pool_export_simply() has done so: then @answer has its answer.
  * Returns:
  *	CUDA_SUCCESS			@data is written
- *	CUDA_ERROR_OUT_OF_MEMORY	there is no host memory; the driver was not asked
+ *	CUDA_ERROR_OUT_OF_MEMORY	there is no host memory for the block's record, or for its pool's
  *	CUDA_ERROR_INVALID_VALUE	the program has freed the block: that is a finding
  *	any other			the driver's refusal
  * Any thread may call it.  It must hold no lock of ours.

@@ -418,7 +418,6 @@ static bool is_exporting_locked(uint64_t address, uint64_t size)
 	return false;
 }
 
-/* ----------------------------------------------------------------------- unmap */
 /* Returns true if another process holds one of the mappings in this range. */
 static bool is_held(struct cl_exporter *ex, uint64_t address, uint64_t size)
 {
