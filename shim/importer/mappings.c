@@ -260,7 +260,7 @@ struct cl_table cl_mappings[] = {
 	CL_TABLE_BEGIN(cl_mappings[4]),
 };
 
-/* Fills in what a mapping of a pool's block has beside @mapping. */
+/* Sets what a mapping of a pool's block has beside @mapping to what it begins with. */
 static inline void pool_import_begin_locked(struct cl_mapping *mapping)
 {
 	struct cl_pool_import *import = (struct cl_pool_import *)mapping;

@@ -328,6 +328,7 @@ CUipcMemHandle cl_open_rename(const struct cl_resolved *resolved, CUipcMemHandle
 	return handle;
 }
 
+/* ------------------------------------------------------------ after the driver's call */
 void cl_open_give_up(const struct cl_opening *o)
 {
 	if (!o->hold)

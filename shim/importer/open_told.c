@@ -24,7 +24,7 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 	cl_lock(&cl_imports_lock);
 	cl_lock(&cl_exports_lock);
 	region = resolved->known ? cl_peer_has_open(resolved->stamp.file_id, &own) : NULL;
-		/* cl_view_freed() reads by the descriptor, which the program may have closed */
+	/* cl_view_freed() reads by the descriptor, which the program may have closed */
 	if (region && cl_region_fd_intact(region)) {
 		view.region = *region;
 		if (cl_view_freed(&view, resolved->stamp.record, resolved->stamp.generation, resolved->handle,
@@ -42,8 +42,9 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 			}
 		}
 		/*
-		 * Who was killed had freed nothing.  Our own lock would look free to us, and a living
-		 * exporter loses its own when its program closes all descriptors.
+		 * The block was not freed: perhaps its exporter was killed.  Not asked of our own file, whose lock
+		 * looks free to us.  A living exporter may have lost its lock, too, when its program closed all
+		 * descriptors: so its lock alone does not decide.
 		 */
 		if (!about->when && !own) {
 			about->exporter_gone |= cl_gc_judge(&view.region) == CL_DEAD;
