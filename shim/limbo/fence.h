@@ -16,7 +16,7 @@
  *
  * An event belongs to the context of its stream, which may be another than the block's, and
  * ends with it.  To query or destroy it after that crashes.  So a thread that calls the driver
- * with a fence's event does so in a visit to the fence's context.
+ * with the event of a fence that is on a list does so in a visit to the fence's context.
  *
  * Functions that end in _locked want cl_exports_lock held and make no CUDA call.  No lock of
  * ours may be held for cl_fence_make(), which makes some.

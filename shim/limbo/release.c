@@ -351,7 +351,7 @@ void cl_release_detached_locked(struct cl_exporter *ex)
 	}
 }
 
-/* Blocks of one context, which this thread gives back in one visit. */
+/* Blocks of one context and one device, which this thread gives back together. */
 struct cl_batch {
 	struct cl_block *block[CL_BATCH];
 	CUresult result[CL_BATCH];
@@ -378,8 +378,8 @@ static void give_batch_back_locked(struct cl_exporter *ex, struct cl_batch *batc
 }
 
 /*
- * Takes up to CL_BATCH READY blocks of one context into @batch, and releases their records.  Passes over up to CL_BATCH
- * blocks of other contexts on the way.  If it stopped at the first of these, a program that frees blocks of two contexts
+ * Takes up to CL_BATCH READY blocks of one context and one device into @batch, and releases their records.  Passes over
+ * up to CL_BATCH other blocks on the way.  If it stopped at the first of these, a program that frees blocks of two contexts
  * in turn would get batches of one block, each with a wait of its own.
  */
 static void take_batch_locked(struct cl_exporter *ex, struct cl_batch *batch)

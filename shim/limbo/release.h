@@ -22,9 +22,10 @@ struct cl_collected {
 };
 
 /*
- * Returns true if the program's free of @block can go straight to the driver: nobody holds it,
- * and it gets no grace (grace.h) or its memory is needed.  Then its record is DYING until the
- * caller passes the driver's answer and *before to cl_record_release_end().
+ * Returns true if the program's free of @block can go straight to the driver.  So it can if nobody
+ * holds @block, and it gets no grace (grace.h) or its memory is needed; then its record is DYING until
+ * the caller passes the driver's answer and *before to cl_record_release_end().  A block without a
+ * record goes if it is an event, or memory of 2 MiB and more that is not of a pool; *before is not set.
  */
 bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
 			      uint64_t *before);

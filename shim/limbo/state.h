@@ -29,7 +29,8 @@ struct cl_limbo_state {
 	uint64_t pressed_until[CL_DEVICE_LIMBOS], pressed_last; /* see cl_limbo_press() */
 	/*
 	 * Not CL_QUIET_NOT after a collection that left work to the ready map alone: the next
-	 * one then looks only there.  Each change of a state sets it back to CL_QUIET_NOT.
+	 * one then looks only there.  Each step that puts a block on a list, or takes one off, sets it
+	 * back to CL_QUIET_NOT.
 	 */
 	_Atomic uint8_t quiet;
 	_Atomic uint64_t events_back; /* relaxed: a thread that waits for an event asks the driver next */
