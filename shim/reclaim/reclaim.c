@@ -163,7 +163,7 @@ static void callbacks(struct cl_retry *retry, struct outcome *outcome)
 {
 	bool gave;
 
-	/* callbacks that say that they gave, and did not, are not asked for ever */
+	/* a limit, because a callback may say each time that it gave memory, and have given none */
 	if (outcome->round || retry->attempt >= ATTEMPTS || (retry->attempt && !retry->callbacks_gave))
 		return;
 	gave = cl_callbacks_ask(retry->what.bytes);
