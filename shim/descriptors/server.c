@@ -27,7 +27,7 @@ uint64_t cl_serve_look = MILLISECOND;
 
 struct client {
 	struct cl_own_fd socket;
-	uint64_t since; /* it came, or asked */
+	uint64_t since; /* when it came, or asked last */
 };
 
 /* A thread and its sockets.  The thread alone has .client, .n, .pause and .full. */
