@@ -206,8 +206,8 @@ bool cl_self_start_to_share(void)
 	if (cl_options.disable.number)
 		return false;
 	/*
-	 * In a forked child nothing can be shared.  What follows allocates memory, which for ever waits
-	 * for a lock of malloc() where no fork handler has reset that.
+	 * In a forked child nothing can be shared.  What follows allocates memory: a child without fork
+	 * handlers may have a malloc() whose lock another thread of its parent had, and would wait for ever.
 	 */
 	if (!cl_driver_works())
 		return false;
