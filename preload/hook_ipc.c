@@ -35,7 +35,7 @@ CUresult CUDAAPI cl_hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 CUresult CUDAAPI cl_hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 {
 	cl_sharer_remember();
-	/* the driver does not know it */
+	/* only we have made its pool exportable: the driver gets an address that it refuses, as it would refuse this one */
 	if (cl_shares_all() && cl_async_hides(dptr))
 		dptr = CL_NO_MEMORY;
 	return cl_pool_pointer_export(data, dptr);

@@ -33,7 +33,10 @@
 #define EXACT(bytes) ((struct cl_need){ (bytes), (bytes), CL_OF_CURRENT, (bytes) })
 /* The call needs up to @bytes of the current device: a pool may have some of it already. */
 #define ABOUT(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes) })
-/* The same for an estimate: packed or compressed pixels may take as little as 1/32 of it. */
+/*
+ * The same for an estimate: packed or compressed pixels take less, so a device is taken for too small only if it has
+ * less than 1/64 of that.
+ */
 #define ROUGHLY(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes) / 64 })
 
 /* Returns the product, or SIZE_MAX if it does not fit: no driver can allocate so much. */

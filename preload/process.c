@@ -54,7 +54,7 @@ static int ended(int status)
 }
 
 typedef void leave_fn(int status);
-/* The functions of these names after ours, found by our constructor and not in a signal handler. */
+/* The functions of these names behind ours.  The constructor finds them, because a signal handler must not search. */
 static leave_fn *next__exit, *next__Exit, *next_quick_exit;
 
 static leave_fn *next_leave(const char *name)
