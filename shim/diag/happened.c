@@ -60,8 +60,8 @@ static void log_held_forced_out(const struct cl_about *about)
 	if (about->pid)
 		snprintf(who, sizeof who, "process %u (%.16s) maps it", about->pid, about->name);
 	cl_log(CL_LOG_WARN,
-	       "block %#llx of %llu bytes is given back although %s: freed blocks that others map take "
-	       "more than CULIMBO_HELD_BYTES, %llu",
+	       "block %#llx of %llu bytes goes back to the driver although %s: freed blocks that other processes map "
+	       "take more of its device than CULIMBO_HELD_BYTES, %llu",
 	       (unsigned long long)about->key, (unsigned long long)about->size, who,
 	       (unsigned long long)cl_options.held_bytes.number);
 }
@@ -76,14 +76,14 @@ static void log_stale_refused(const struct cl_about *about)
 {
 	if (about->exporter_gone && about->kind == CL_POOL)
 		cl_log(CL_LOG_INFO,
-		       "culimbo refused a pointer into a pool of process %u, which has ended or has lost its file %06x, so "
-		       "nobody can say whether the block had been freed. A process that has imported from process %u "
-		       "before can import what that had not freed",
+		       "culimbo refused to import a block of a memory pool of process %u: that process has ended, or its "
+		       "exporter file %06x was removed, so culimbo cannot tell whether the block was freed. A process that "
+		       "has imported from process %u before can still import what was not freed",
 		       about->pid, about->file_id, about->pid);
 	else if (about->exporter_gone)
 		cl_log(CL_LOG_INFO,
-		       "culimbo refused a stale handle of process %u: its exporter has ended, or has lost its file %06x "
-		       "and is in another PID namespace, where it cannot be asked whether it lives",
+		       "culimbo refused a stale handle of process %u: that process has ended, or its exporter file %06x was "
+		       "removed and it runs in another PID namespace, where culimbo cannot see whether it lives",
 		       about->pid, about->file_id);
 	else
 		cl_log(CL_LOG_INFO,

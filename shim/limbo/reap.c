@@ -66,13 +66,12 @@ static unsigned int reap(struct cl_exporter *ex, bool locked)
 
 	if (sum.holds)
 		cl_log(CL_LOG_INFO,
-		       "%u process%s with %u block%s of this one open ha%s ended without closing %s: culimbo has taken the "
-		       "hold%s back", sum.slots, sum.slots == 1 ? "" : "es", sum.holds, sum.holds == 1 ? "" : "s",
-		       sum.slots == 1 ? "s" : "ve", sum.holds == 1 ? "it" : "them", sum.holds == 1 ? "" : "s");
+		       "%u process%s ended and left %u block%s of this process open: culimbo counts %s as closed", sum.slots,
+		       sum.slots == 1 ? "" : "es", sum.holds, sum.holds == 1 ? "" : "s", sum.holds == 1 ? "it" : "them");
 	if (sum.outlived)
 		cl_log_once(CL_LOG_WARN,
-			    "process %u, which holds blocks of this one, has ended, but a process that it forked keeps its "
-			    "CUDA contexts alive, and GPU work of it may go on: culimbo keeps the blocks until the "
+			    "process %u has ended with blocks of this process open, but a process that it forked keeps its "
+			    "CUDA contexts alive, and its GPU work may go on: culimbo keeps these blocks until the "
 			    "forked process ends or calls exec",
 			    sum.outlived_pid);
 	cl_count_add(dead_holders, sum.slots);

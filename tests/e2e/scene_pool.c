@@ -538,7 +538,7 @@ static void pool_ended(void)
 			ok(strstr(said(d), "STALE: process ") && strstr(said(d), " had ended before process "),
 			   "16 and D's report says that P had ended");
 			ok(!strstr(said(d), " had freed "), "16 and not that it had freed what it had not");
-			ok(strstr(said(d), "so nobody can say whether the block had been freed"),
+			ok(strstr(said(d), "so culimbo cannot tell whether the block was freed"),
 			   "16 and D's log says why also what is good is refused");
 		}
 	}

@@ -292,7 +292,7 @@ static void stale(const char *what, const char *there, const char *for_c, bool k
 		if (!i)
 			export_block(n, alloc_filled(n, SMALL, OWN));
 	}
-	ok(count_said(c, kill_it ? "refused a stale handle" : "its exporter has ended, or has lost its file") == 2 &&
+	ok(count_said(c, kill_it ? "refused a stale handle" : "that process has ended, or its exporter file") == 2 &&
 		   !count_said(c, "found no exporter file"),
 	   "%s: and it is said why", what);
 	leave(c);
