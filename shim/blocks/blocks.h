@@ -61,6 +61,7 @@ struct cl_block {
 	bool counted : 1;	       /* `kept_mapped` counts it */
 	bool context_died : 1;	       /* its context ended while a thread was in the driver with it */
 	bool waits : 1;		       /* of a pool: the pool counts it as in the limbo */
+	uint8_t alone : 2;	       /* while it is GRACE: see shim/limbo/grace.c */
 	/* not a bit of the byte above: the thread that has the block reads it without the lock */
 	bool forced_out;	       /* an event that the driver got back before its importers were done */
 	uint16_t context;	       /* its index in cl_context_at; a block of a pool has no context */

@@ -11,6 +11,7 @@ struct cl_exporter cl_exporter = {
 	.blocks = CL_BLOCKS_BEGIN(cl_exporter.blocks, &cl_own, &room.bits),
 	.file_id = &cl_own_id,
 	.grace.wheel = room.wheel,
+	.grace.pages = CL_TABLE_BEGIN(cl_exporter.grace.pages),
 	.fences.lists = CL_TABLE_BEGIN(cl_exporter.fences.lists),
 	.reap.lock = CL_LOCK_INIT(CL_RANK_REAP),
 	.collector.lock = CL_LOCK_INIT(CL_RANK_COLLECTOR),
@@ -28,6 +29,7 @@ void cl_exporter_begin(struct cl_exporter *ex, struct cl_region *region,
 	cl_blocks_begin(&ex->blocks, region, &its->bits);
 	ex->file_id = file_id;
 	ex->grace.wheel = its->wheel;
+	ex->grace.pages = (struct cl_table)CL_TABLE_BEGIN(ex->grace.pages);
 	ex->fences.lists = (struct cl_table)CL_TABLE_BEGIN(ex->fences.lists);
 	ex->reap.lock = (struct cl_lock)CL_LOCK_INIT(CL_RANK_REAP);
 	ex->collector.lock = (struct cl_lock)CL_LOCK_INIT(CL_RANK_COLLECTOR);

@@ -23,8 +23,6 @@ void cl_limbo_account(struct cl_exporter *ex, const struct cl_block *block, int 
 /* Takes the event @block off `events`, if it is on it. */
 void cl_limbo_event_forget(struct cl_exporter *ex, struct cl_block *block);
 
-/* Puts @block, which is on no list, into the wheel of its device. */
-void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now);
 /* Returns when the grace of @block ends. */
 static inline uint64_t cl_grace_end(const struct cl_exporter *ex, const struct cl_block *block)
 {

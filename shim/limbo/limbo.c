@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limbo: see limbo.h.  This file has the states of blocks, the grace (grace.h), the counts of the
- * limbo, and how blocks enter it.
+ * The limbo: see limbo.h.  This file has the states of blocks, the counts of the limbo, and how blocks
+ * enter it.
  *
  * This table has every step from state to state.  enum cl_block_state says what a state means.
  *
@@ -50,14 +50,6 @@
 #include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
 #include "shim/self/self.h"
-
-enum {
-	GRACES_AT_ONCE = 64, /* the most graces that one free ends early */
-	TICKS_A_GRACE = 64,  /* so a block is at most 1/64 of the grace late */
-	LOOKS = 32,	     /* how many blocks a search for one that was opened looks at */
-	BUDGET_PART = 64,    /* the default budget is at most the device's size divided by this */
-};
-#define MILLISECOND 1000000ull
 
 /* --------------------------------------------------------------- the states */
 #define BIT(state) CL_BLOCK_BIT(CL_BLOCK_##state)
@@ -143,119 +135,6 @@ static void warn_if_many_held(struct cl_exporter *ex)
 	       (unsigned long long)ex->limbo.held.n);
 }
 
-/* --------------------------------------------------------- the grace and its budget */
-/* The host is the second: most processes use device 0, and each look goes up to the last used wheel. */
-static unsigned int wheel_of(CUdevice device)
-{
-	if (device == 0)
-		return 0;
-	if (device == CL_NO_DEVICE)
-		return 1;
-	return device > 0 && device < CL_WHEELS - 1 ? (unsigned int)device + 1 : CL_WHEELS - 1;
-}
-
-void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
-{
-	_Atomic uint64_t *known = &ex->grace.device_size[wheel_of(device)];
-	size_t size = 0;
-
-	if (device == CL_NO_DEVICE)
-		return;
-	/* relaxed, here and below: the number stands alone */
-	if (atomic_load_explicit(known, memory_order_relaxed) || !cl_driver.cuDeviceTotalMem_v2)
-		return;
-	if (cl_driver.cuDeviceTotalMem_v2(&size, device) == CUDA_SUCCESS)
-		atomic_store_explicit(known, size, memory_order_relaxed);
-}
-
-static uint64_t budget_of(struct cl_exporter *ex, unsigned int at)
-{
-	uint64_t budget = cl_options.grace_bytes.number;
-	uint64_t size = atomic_load_explicit(&ex->grace.device_size[at], memory_order_relaxed);
-
-	/* the user's own number is not cut */
-	if (!cl_options.grace_bytes.from_environment && size && size / BUDGET_PART < budget)
-		budget = size / BUDGET_PART;
-	return budget;
-}
-
-/* Returns true if the grace of @block goes on after @now and the whole budget has room for it. */
-static bool grace_applies(struct cl_exporter *ex, const struct cl_block *block, uint64_t now)
-{
-	return cl_grace_end(ex, block) > now && block->size <= budget_of(ex, wheel_of(block->device));
-}
-
-bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
-				bool *early)
-{
-	unsigned int at = wheel_of(block->device);
-	uint64_t budget = budget_of(ex, at);
-
-	*early = cl_grace_end(ex, block) > now;
-	return !*early || block->size > budget ||
-	       (block->size && ex->grace.bytes[at] + block->size > budget &&
-		cl_record_was_opened(ex->blocks.region, block->record));
-}
-
-uint64_t cl_grace_set_tick(struct cl_grace *grace)
-{
-	grace->tick = cl_options.grace.number / TICKS_A_GRACE;
-	if (grace->tick < MILLISECOND)
-		grace->tick = MILLISECOND;
-	return grace->tick;
-}
-
-void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now)
-{
-	unsigned int at = wheel_of(block->device);
-	uint64_t tick = cl_grace_tick(&ex->grace);
-
-	block->bucket = cl_wheel_add(&ex->grace.wheel[at], &block->node, cl_grace_end(ex, block) / tick + 1,
-				     now / tick);
-	ex->grace.bytes[at] += block->size;
-	ex->grace.waiting++;
-	if (at >= ex->grace.wheels_n)
-		ex->grace.wheels_n = at + 1;
-}
-
-/* Takes @block out of its wheel. */
-static void grace_remove(struct cl_exporter *ex, struct cl_block *block)
-{
-	unsigned int at = wheel_of(block->device);
-
-	cl_wheel_remove(&ex->grace.wheel[at], &block->node, block->bucket);
-	ex->grace.bytes[at] -= block->size;
-	ex->grace.waiting--;
-}
-
-/*
- * Returns the block of @device that goes next, or NULL if the budget is not exceeded.  Among the
- * few whose grace ends first it prefers one that was opened at least as often as it was exported.
- */
-static struct cl_block *next_over_budget(struct cl_exporter *ex, CUdevice device)
-{
-	const struct cl_wheel *w = &ex->grace.wheel[wheel_of(device)];
-	struct cl_block *oldest = NULL, *block;
-	unsigned int looks = 0;
-	uint64_t when;
-
-	if (ex->grace.bytes[wheel_of(device)] <= budget_of(ex, wheel_of(device)))
-		return NULL;
-	for (when = cl_wheel_next(w, w->at + 1); when; when = cl_wheel_next(w, when + 1))
-		CL_LIST_EACH (block, &w->bucket[when % CL_BUCKETS], struct cl_block, node) {
-			/* an event takes no device memory */
-			if (!block->size)
-				continue;
-			if (cl_record_was_opened(ex->blocks.region, block->record))
-				return block;
-			if (!oldest)
-				oldest = block;
-			if (++looks == LOOKS)
-				return oldest;
-		}
-	return oldest;
-}
-
 /* ---------------------------------------------------------- what others see of it */
 static inline bool is_on_host(const struct cl_block *block)
 {
@@ -271,9 +150,7 @@ static unsigned int device_of(struct cl_exporter *ex, const struct cl_block *blo
 /* The most bytes of the device that @block keeps: a small block keeps the page that it shares. */
 static uint64_t device_bytes(const struct cl_block *block)
 {
-	const uint64_t page = 2u << 20;
-
-	return block->kind != CL_EVENT ? (block->size + page - 1) & ~(page - 1) : 0;
+	return block->kind != CL_EVENT ? (block->size + CL_GRACE_PAGE - 1) & ~(CL_GRACE_PAGE - 1) : 0;
 }
 
 /* In these states a block cannot go now, even if somebody needs its memory. */
@@ -327,7 +204,7 @@ static void leave(struct cl_exporter *ex, struct cl_block *block)
 	if (block->state == CL_BLOCK_HELD)
 		*held_bytes_of(ex, block) -= block->size;
 	else if (block->state == CL_BLOCK_GRACE)
-		grace_remove(ex, block);
+		cl_grace_remove_locked(ex, block);
 	else if (block->state == CL_BLOCK_FENCED && block->fence)
 		cl_fence_wait_locked(ex, block->fence, false);
 	else if (block->state == CL_BLOCK_ORPHANED)
@@ -387,7 +264,7 @@ static enum cl_block_state state_after_grace(struct cl_exporter *ex, const struc
 
 void cl_limbo_settle(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end_grace)
 {
-	if (!end_grace && grace_applies(ex, block, now)) {
+	if (!end_grace && cl_grace_applies_locked(ex, block, now)) {
 		cl_block_set_state(ex, block, CL_BLOCK_GRACE);
 		cl_grace_add_locked(ex, block, now);
 	} else {
@@ -538,23 +415,22 @@ bool cl_limbo_unblock_locked(struct cl_exporter *ex)
 
 /* ------------------------------------------------------------------ entering */
 /*
- * Ends graces until the budget, which @entered has exceeded, suffices.  Returns true if it ended
- * any.  After GRACES_AT_ONCE of them it ends that of @entered: else one large block would end
- * the grace of thousands of small ones, and its free would take the time for all of them.
+ * Ends graces until the budget, which @entered may have exceeded, suffices.  Returns true if it ended any.
+ * A block that becomes HELD does not go back: only its holder keeps it from now on.
  */
 static bool end_graces_locked(struct cl_exporter *ex, struct cl_block *entered, uint64_t now)
 {
+	struct cl_grace_round round = { 0 };
 	struct cl_block *block;
-	unsigned int n = 0;
 
-	for (; (block = next_over_budget(ex, entered->device)) != NULL; n++) {
-		if (n >= GRACES_AT_ONCE && entered->state == CL_BLOCK_GRACE)
-			block = entered;
-		cl_count(graces_cut);
-		cl_count_add(graces_cut_bytes, block->size);
+	while ((block = cl_grace_next_over_locked(ex, entered, &round)) != NULL) {
 		cl_limbo_settle(ex, block, now, true);
+		if (block->state != CL_BLOCK_HELD) {
+			cl_count(graces_cut);
+			cl_count_add(graces_cut_bytes, block->size);
+		}
 	}
-	return n != 0;
+	return round.ended != 0;
 }
 
 uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,

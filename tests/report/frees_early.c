@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A producer puts frames into a queue.  The bug: it frees a frame when it has
- * queued the next ones, even if the consumer has not opened it yet.  The consumer
+ * frees_early [BYTES]: a producer puts frames of so many bytes (1 MiB) into a queue.  The bug: it frees
+ * a frame when it has queued the next ones, even if the consumer has not opened it yet.  The consumer
  * is slow.
  */
 #include "bug.h"
 
-enum { FRAMES = 4, BYTES = 1 << 20 };
+enum { FRAMES = 4 };
 
 __attribute__((noinline)) static void publish_frame(int to, CUdeviceptr frame)
 {
@@ -37,8 +37,9 @@ __attribute__((noinline)) static int consume_frame(int from)
 	return 1;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	size_t bytes = argc > 1 ? strtoull(argv[1], NULL, 0) : 1 << 20;
 	int down[2], up[2], seen = 0;
 	CUdeviceptr frame[FRAMES];
 	pid_t consumer;
@@ -55,13 +56,13 @@ int main(void)
 		return seen != FRAMES;
 	}
 	for (int i = 0; i < FRAMES; i++) {
-		CHECK(cuMemAlloc(&frame[i], BYTES));
+		CHECK(cuMemAlloc(&frame[i], bytes));
 		publish_frame(down[1], frame[i]);
 		if (i >= 2)
 			retire_frame(frame[i - 2]);
 	}
 	usleep(300000); /* longer than a CULIMBO_GRACE of 50 ms, with which the consumer cannot open */
-	CHECK(cuMemAlloc(&frame[0], BYTES));
+	CHECK(cuMemAlloc(&frame[0], bytes));
 	pass(up[1], "g", 1);
 	waitpid(consumer, NULL, 0);
 	return 0;

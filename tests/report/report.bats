@@ -114,11 +114,11 @@ load common.bash
 }
 
 # --------------------------------------------------------------- CULIMBO_GRACE_BYTES
-# early SIZE: reports of a producer that frees two frames of 1 MiB before they are opened; text and JSON
+# early SIZE: reports of a producer that frees two frames of 2 MiB before they are opened; text and JSON
 early() {
 	export CULIMBO_GRACE_BYTES=$1 CULIMBO_REPORT=always
-	"$C" run --simulate -- "$P/frees_early" 2> text
-	CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate -- "$P/frees_early" 2> both
+	"$C" run --simulate -- "$P/frees_early" 2097152 2> text
+	CULIMBO_REPORT_FORMAT=jsonl "$C" run --simulate -- "$P/frees_early" 2097152 2> both
 	grep '^{' both > json # (the program, too, writes to stderr)
 	valid json
 }
@@ -131,16 +131,16 @@ cut_is() {
 
 @test "blocks that went before their grace was over are counted, with their bytes" {
 	# the second free needs the room of the first block
-	early 1MiB
-	has text "  given back before their grace was over: 1, 1 MiB (CULIMBO_GRACE_BYTES)"
-	has text " cut=1 cut_bytes=1048576 "
-	cut_is 1 1048576
+	early 2MiB
+	has text "  given back before their grace was over: 1, 2 MiB (CULIMBO_GRACE_BYTES)"
+	has text " cut=1 cut_bytes=2097152 "
+	cut_is 1 2097152
 	# a block that the budget has no room for goes at its free
 	early 1KiB
-	has text "  given back before their grace was over: 2, 2 MiB (CULIMBO_GRACE_BYTES)"
-	has text " cut=2 cut_bytes=2097152 "
-	cut_is 2 2097152
-	early 2MiB
+	has text "  given back before their grace was over: 2, 4 MiB (CULIMBO_GRACE_BYTES)"
+	has text " cut=2 cut_bytes=4194304 "
+	cut_is 2 4194304
+	early 4MiB
 	lacks text "before their grace was over"
 	lacks text " cut"
 	cut_is 0 0

@@ -32,7 +32,9 @@
 
 enum { BLOCKS = 200400, EVENTS = 64 };
 #define DEVICE_BASE 0x7f0000000000ull
+#ifndef DEVICE_STEP /* where each block begins a step after the one before; a test may set it */
 #define DEVICE_STEP (4 * MIB)
+#endif
 #define CONTEXT_A ((CUcontext)0xa0)
 #define CONTEXT_B ((CUcontext)0xb0)
 #define SOME_STREAM ((CUstream)0x57)

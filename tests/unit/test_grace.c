@@ -1,48 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The budgets of the limbo: blocks that wait only for their grace period take at most CULIMBO_GRACE_BYTES
- * of each device, and held blocks at most CULIMBO_HELD_BYTES.  Each test is a process that has
+ * of each device, and held blocks at most CULIMBO_HELD_BYTES.  No two blocks share a page here; test_grace_pages.c has
+ * those that do.  Each test is a process that has
  * shared nothing yet; importers are separate processes; the driver is a fake one that counts calls.
  */
-#include "tests/unit/other.h"
+#include "tests/unit/budget.h"
 
 #include "shim/limbo/press.h"
-
-/* No grace period ends in these tests: a block is released only because of a budget. */
-static void start_with_budget(uint64_t bytes)
-{
-	start_with(HOUR, CL_COLLECTOR_INLINE);
-	cl_options.grace_bytes.number = bytes;
-	cl_options.grace_bytes.from_environment = true;
-}
-
-static CUdeviceptr share(size_t size, CUipcMemHandle *handle)
-{
-	CUdeviceptr p = fake_alloc(size, CONTEXT_A);
-	CUipcMemHandle made = export_block(p);
-
-	if (handle)
-		*handle = made;
-	return p;
-}
-static void free_block(CUdeviceptr p)
-{
-	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-}
-
-/* @other opens and closes the block once. */
-static void visit(struct other *other, CUipcMemHandle handle)
-{
-	others_close(other, others_open(other, handle));
-}
 
 IN_A_CHILD(over_the_budget_the_oldest_goes_before_the_free_returns)
 {
 	CUdeviceptr p[5];
 
-	start_with_budget(3 * MIB);
+	start_with_budget(3 * PAGE);
 	for (int i = 0; i < 5; i++)
-		p[i] = share(MIB, NULL);
+		p[i] = share(PAGE, NULL);
 	for (int i = 0; i < 3; i++)
 		free_block(p[i]);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
@@ -52,9 +25,9 @@ IN_A_CHILD(over_the_budget_the_oldest_goes_before_the_free_returns)
 	free_block(p[4]);
 	CHECK_EQUAL(frees_of(p[1]), 1);
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 2);
-	CHECK_EQUAL(cl_own.header->limbo_bytes, 3 * MIB);
+	CHECK_EQUAL(cl_own.header->limbo_bytes, 3 * PAGE);
 	CHECK_EQUAL(cl_count_get(graces_cut), 2);
-	CHECK_EQUAL(cl_count_get(graces_cut_bytes), 2 * MIB);
+	CHECK_EQUAL(cl_count_get(graces_cut_bytes), 2 * PAGE);
 }
 
 IN_A_CHILD(what_was_opened_as_often_as_exported_goes_first)
@@ -63,9 +36,9 @@ IN_A_CHILD(what_was_opened_as_often_as_exported_goes_first)
 	CUipcMemHandle handle[4];
 	CUdeviceptr p[4];
 
-	start_with_budget(3 * MIB);
+	start_with_budget(3 * PAGE);
 	for (int i = 0; i < 4; i++)
-		p[i] = share(MIB, &handle[i]);
+		p[i] = share(PAGE, &handle[i]);
 	export_block(p[1]);
 	visit(&other, handle[1]); /* once of two times */
 	visit(&other, handle[2]);
@@ -75,35 +48,12 @@ IN_A_CHILD(what_was_opened_as_often_as_exported_goes_first)
 	CHECK_EQUAL(atomic_load(&fake.free_calls), 1);
 	/* also opened while it is in the limbo */
 	visit(&other, handle[3]);
-	free_block(share(MIB, NULL));
+	free_block(share(PAGE, NULL));
 	CHECK_EQUAL(frees_of(p[3]), 1);
 	CHECK_EQUAL(frees_of(p[0]), 0);
 	/* then the oldest */
-	free_block(share(MIB, NULL));
+	free_block(share(PAGE, NULL));
 	CHECK_EQUAL(frees_of(p[0]), 1);
-}
-
-/* Otherwise one free would take as long as thousands, and thousands of unopened handles would become stale. */
-IN_A_CHILD(a_large_block_does_not_end_the_grace_of_many_small_ones)
-{
-	CUdeviceptr p[200], large;
-
-	start_with_budget(2 * MIB);
-	for (int i = 0; i < 200; i++)
-		p[i] = share(8192, NULL);
-	for (int i = 0; i < 200; i++)
-		free_block(p[i]);
-	CHECK_EQUAL(atomic_load(&fake.free_calls), 0);
-	large = share(2 * MIB, NULL);
-	free_block(large);
-	CHECK_EQUAL(frees_of(large), 1);
-	CHECK_EQUAL(frees_of(p[199]), 0);
-	CHECK(atomic_load(&fake.free_calls) <= 65);
-	CHECK_EQUAL(cl_count_get(graces_cut), atomic_load(&fake.free_calls));
-	/* a few large enough blocks are released nevertheless */
-	large = share(MIB, NULL);
-	free_block(large);
-	CHECK_EQUAL(frees_of(large), 0);
 }
 
 /* So a program that shares in a loop pays only for the driver's own free. */
@@ -113,21 +63,21 @@ IN_A_CHILD(a_block_that_would_go_first_goes_straight_to_the_driver)
 	CUipcMemHandle handle;
 	CUdeviceptr p;
 
-	start_with_budget(2 * MIB);
+	start_with_budget(2 * PAGE);
 	for (int i = 0; i < 2; i++)
-		free_block(share(MIB, NULL));
+		free_block(share(PAGE, NULL));
 	CHECK_EQUAL(atomic_load(&fake.syncs), 2);
 	for (uint32_t i = 1; i <= 20; i++) {
-		p = share(MIB, &handle);
+		p = share(PAGE, &handle);
 		visit(&other, handle);
 		free_block(p);
 		CHECK_EQUAL(frees_of(p), 1);
 		CHECK_EQUAL(cl_count_get(graces_cut), i);
 	}
 	CHECK_EQUAL(atomic_load(&fake.syncs), 2); /* the driver's free itself waits */
-	CHECK_EQUAL(cl_own.header->limbo_bytes, 2 * MIB);
+	CHECK_EQUAL(cl_own.header->limbo_bytes, 2 * PAGE);
 	/* the driver refuses: nothing was released */
-	p = share(MIB, &handle);
+	p = share(PAGE, &handle);
 	visit(&other, handle);
 	fake.free_result = CUDA_ERROR_ILLEGAL_ADDRESS;
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -186,9 +136,9 @@ IN_A_CHILD(what_is_held_is_no_matter_of_the_grace)
 	CUdeviceptr p[3];
 	uint64_t there[3];
 
-	start_with_budget(2 * MIB);
+	start_with_budget(2 * PAGE);
 	for (int i = 0; i < 3; i++) {
-		p[i] = share(MIB, &handle[i]);
+		p[i] = share(PAGE, &handle[i]);
 		there[i] = others_open(&other, handle[i]);
 	}
 	for (int i = 0; i < 3; i++)
@@ -206,10 +156,10 @@ IN_A_CHILD(each_device_has_a_budget)
 {
 	CUdeviceptr p[6];
 
-	start_with_budget(2 * MIB);
+	start_with_budget(2 * PAGE);
 	for (int i = 0; i < 6; i++) {
 		fake.block_device = i % 2 ? 63 : 0;
-		p[i] = share(MIB, NULL);
+		p[i] = share(PAGE, NULL);
 	}
 	for (int i = 0; i < 4; i++)
 		free_block(p[i]);
@@ -458,7 +408,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(over_the_budget_the_oldest_goes_before_the_free_returns),
 		cmocka_unit_test(what_was_opened_as_often_as_exported_goes_first),
-		cmocka_unit_test(a_large_block_does_not_end_the_grace_of_many_small_ones),
 		cmocka_unit_test(a_block_that_would_go_first_goes_straight_to_the_driver),
 		cmocka_unit_test(a_block_larger_than_the_budget_has_no_grace),
 		cmocka_unit_test(within_the_budget_a_handle_under_way_opens),
