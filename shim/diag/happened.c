@@ -194,7 +194,8 @@ static void tell(enum cl_finding_kind kind, const struct cl_about *about)
 		return;
 	cl_count(findings[kind]);
 	trace(kind, about);
-	log_it(kind, about);
+	if (!about->unnamed)
+		log_it(kind, about);
 }
 
 static void add_locked(enum cl_finding_kind kind, const struct cl_about *about, uint32_t stack)

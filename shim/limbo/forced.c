@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "shim/limbo/exporter.h"
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
 #include "shim/diag/happened.h"
 #include "shim/limbo/forced.h"
 #include "shim/limbo/inside.h"
@@ -22,12 +24,34 @@ static void tell_held_forced_out_locked(struct cl_exporter *ex, const struct cl_
 {
 	struct cl_about about = cl_block_about_locked(&ex->blocks, block);
 
+	about.unnamed = !cl_burst_add(&ex->limbo.forced, cl_now());
 	if (slot < CL_SLOTS) {
 		about.pid = ex->blocks.region->slot[slot].who.pid;
 		memcpy(about.name, ex->blocks.region->slot[slot].name, sizeof about.name);
 	}
 	cl_happened_locked(CL_FINDING_HELD_FORCED_OUT, &about, 0);
 	cl_still_forced_out_locked(ex, block->record);
+}
+
+/* The log names a few of the blocks that are forced out, and one line tells how many more there were. */
+static void tell_rest_locked(struct cl_exporter *ex)
+{
+	uint64_t rest = ex->limbo.forced.rest ? cl_burst_take_rest(&ex->limbo.forced, cl_now()) : 0;
+
+	if (rest)
+		cl_log(CL_LOG_WARN,
+		       "%llu more freed blocks are given back although processes map them: together such blocks take "
+		       "more than CULIMBO_HELD_BYTES, %llu",
+		       (unsigned long long)rest, (unsigned long long)cl_options.held_bytes.number);
+}
+
+/* Returns true if the HELD blocks of any device take too much.  `held` may have very many of others. */
+static bool is_any_too_much(const struct cl_exporter *ex)
+{
+	for (unsigned int i = 0; i < CL_LIMBO_DEVICES; i++)
+		if (ex->limbo.held_bytes[i] > cl_options.held_bytes.number)
+			return true;
+	return false;
 }
 
 /*
@@ -39,6 +63,8 @@ static struct cl_block *oldest_too_much_locked(struct cl_exporter *ex)
 {
 	struct cl_block *block;
 
+	if (!is_any_too_much(ex))
+		return NULL;
 	CL_LIST_EACH (block, &ex->limbo.held, struct cl_block, node)
 		if (cl_limbo_is_too_much_held(ex, block) && block->size && !block->own_opens &&
 		    !block->fence && !block->unfenced && !cl_limbo_context_ends(block))
@@ -69,6 +95,7 @@ void cl_forced_held_out_locked(struct cl_exporter *ex, struct cl_collected *sum)
 		cl_block_unhash(&ex->blocks, block);
 		cl_block_set_state(ex, block, CL_BLOCK_ORPHANED);
 	}
+	tell_rest_locked(ex);
 }
 
 /* Returns the oldest event that no other thread is busy with, or NULL. */

@@ -13,7 +13,7 @@
 /*
  * Gives back the oldest HELD blocks until each device is within CULIMBO_HELD_BYTES, and adds
  * them to @sum.  A block that is still held becomes ORPHANED: its handles no longer open, and its
- * holders can close it.
+ * holders can close it.  The log names a few of them, and says how many more there were.
  */
 void cl_forced_held_out_locked(struct cl_exporter *ex, struct cl_collected *sum);
 

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "shim/base/burst.h"
 #include "shim/base/list.h"
 #include "shim/shm/layout.h"
 
@@ -16,6 +17,7 @@ enum {
 struct cl_limbo_state {
 	struct cl_list held, ready, blocked, untracked; /* by state */
 	uint64_t held_bytes[CL_LIMBO_DEVICES]; /* of `held`, by device */
+	struct cl_burst forced; /* what the log says of HELD blocks that were forced out */
 	unsigned int forcing; /* threads in the driver with an event that they have taken off `events` */
 	uint64_t orphaned; /* blocks */
 	_Atomic uint64_t blocks; /* atomic because cl_limbo_is_empty() reads it without the lock */

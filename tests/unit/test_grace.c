@@ -304,6 +304,43 @@ IN_A_CHILD(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named)
 	CHECK_EQUAL(cl_life_state(cl_record_life(&cl_own, stamp_of(&handle[0]).record)), CL_FREE);
 }
 
+/* @n blocks that @other holds, freed. */
+static void hold(struct other *other, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		CUipcMemHandle handle;
+		CUdeviceptr p = share(MIB, &handle);
+
+		others_open(other, handle);
+		free_block(p);
+	}
+}
+
+/* Thousands of blocks that one call forces out, or many calls one each, do not make thousands of lines. */
+IN_A_CHILD(beyond_a_limit_the_log_names_20_blocks_and_counts_the_rest)
+{
+	struct other other = start_other(HOUR);
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	hold(&other, 49);
+	cl_options.held_bytes.number = 1;
+	hold(&other, 1);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HELD_FORCED_OUT]), 50);
+	CHECK_EQUAL(logged("maps it: freed blocks that others map"), 20);
+	CHECK_EQUAL(logged(": 30 more freed blocks are given back although"), 1);
+	/* each by a call of its own */
+	hold(&other, 30);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HELD_FORCED_OUT]), 80);
+	CHECK_EQUAL(logged("maps it: freed blocks that others map"), 20);
+	CHECK_EQUAL(logged("more freed blocks are given back although"), 1);
+	/* when the burst is over, the next call tells how many these were */
+	turn_clock(CL_BURST_TIME);
+	hold(&other, 1);
+	CHECK_EQUAL(logged("maps it: freed blocks that others map"), 21);
+	CHECK_EQUAL(logged(": 30 more freed blocks are given back although"), 2);
+	CHECK_EQUAL(logged("more freed blocks are given back although"), 2);
+}
+
 /* A process that pinned it has no slot and no name. */
 IN_A_CHILD(beyond_a_limit_a_holder_that_is_not_known_has_no_name)
 {
@@ -419,6 +456,7 @@ int main(void)
 		cmocka_unit_test(opens_are_counted_until_there_are_many),
 		cmocka_unit_test(what_goes_for_somebodys_need_is_not_counted_as_over_the_budget),
 		cmocka_unit_test(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named),
+		cmocka_unit_test(beyond_a_limit_the_log_names_20_blocks_and_counts_the_rest),
 		cmocka_unit_test(beyond_a_limit_a_holder_that_is_not_known_has_no_name),
 		cmocka_unit_test(beyond_a_limit_a_block_that_the_driver_refuses_is_said),
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_nothing),

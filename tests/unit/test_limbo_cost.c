@@ -37,6 +37,7 @@ static void measure(unsigned int n, struct cost *cost)
 	start_with(0, CL_COLLECTOR_INLINE);
 	cl_options.warn_blocks.number = 0;
 	cl_options.settle.number = HOUR;
+	cl_options.held_bytes.number = 1ull << 50; /* so that a collection asks whether they take too much */
 	first = fake_alloc(1024, CONTEXT_A);
 	export_block(first);
 	for (unsigned int i = 1; i < n; i++)
