@@ -462,7 +462,54 @@ static void stopped_exporters(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
+/*
+ * The driver has a page back with the last block on it.  So one small block that waits can keep a page of 2 MiB, and
+ * blocks that share a page keep no more than that.
+ */
+static void small_blocks(void)
+{
+	enum { PAGES = 40, SIDE_BY_SIDE = 3000 };
+	const uint64_t page = 2 * MIB, budget = 16 * MIB, small = 1024;
+	struct actor *p, *h;
+	uint64_t lone[PAGES], rest[PAGES], many[SIDE_BY_SIDE], all, kept;
+	struct handle first;
+
+	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
+	h = ENTER("H", .bare = true);
+	p = ENTER("P", .env = ENOUGH);
+	all = free_memory(h);
+	for (int i = 0; i < PAGES; i++) {
+		lone[i] = alloc(p, small);
+		rest[i] = alloc(p, page - small);
+		export_block(p, lone[i]);
+	}
+	ok(free_memory(h) == all - PAGES * page, "control: a small block and the rest of its page take a page");
+	for (int i = 0; i < PAGES; i++) {
+		free_block(p, rest[i]);
+		free_block(p, lone[i]);
+	}
+	kept = all - free_memory(h);
+	ok(kept == budget, "8 blocks of 1 KiB in %d pages wait: they keep %llu MiB, the budget, of bystanders", PAGES,
+	   (unsigned long long)(kept / MIB));
+	leave(p);
+
+	p = ENTER("P", .env = ENOUGH);
+	for (int i = 0; i < SIDE_BY_SIDE; i++) {
+		many[i] = alloc(p, small);
+		if (!i)
+			first = export_block(p, many[i]);
+		else
+			export_block(p, many[i]);
+	}
+	for (int i = 0; i < SIDE_BY_SIDE; i++)
+		free_block(p, many[i]);
+	h = ENTER("Q");
+	ok(open_block(h, &first) != 0, "7 %d blocks of 1 KiB in few pages are within the budget: the first handle opens",
+	   SIDE_BY_SIDE);
+}
+
 const struct scene pressure_scenes[] = {
+	{ "small-blocks", small_blocks, SCENE_ALONE | SCENE_SIMULATED },
 	{ "stopped-exporters", stopped_exporters, SCENE_ALONE | SCENE_SIMULATED },
 	{ "own-limbo", own_limbo, SCENE_ALONE },
 	{ "own-limbo-inline", own_limbo_inline, SCENE_ALONE },

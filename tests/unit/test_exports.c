@@ -276,6 +276,33 @@ IN_A_CHILD(a_block_of_unknown_size_is_tracked)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
+/* How much it takes of the budget, nobody can say: it takes nothing, and does not go for a block that exceeds it. */
+IN_A_CHILD(a_block_of_unknown_size_takes_nothing_of_the_budget)
+{
+	CUresult (*range)(CUdeviceptr *, size_t *, CUdeviceptr);
+	CUdeviceptr p, q[2];
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	range = cl_driver.cuMemGetAddressRange_v2;
+	cl_options.grace_bytes.number = CL_GRACE_PAGE;
+	cl_options.grace_bytes.from_environment = true;
+	cl_driver.cuMemGetAddressRange_v2 = no_range;
+	p = exported_block();
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_GRACE);
+	cl_driver.cuMemGetAddressRange_v2 = range;
+	for (int i = 0; i < 2; i++) {
+		q[i] = exported_block();
+		CHECK_EQUAL(cl_memory_free(q[i]), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(frees_of(q[0]), 1);
+	CHECK_EQUAL(state_of(q[1]), CL_BLOCK_GRACE);
+	CHECK_EQUAL(state_of(p), CL_BLOCK_GRACE);
+	CHECK_EQUAL(cl_count_get(graces_cut), 1);
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+}
+
 /* A driver that gives no attributes, and refuses the second request for a handle. */
 static CUresult (*handle_before)(CUipcMemHandle *, CUdeviceptr);
 static unsigned int asked;
@@ -420,6 +447,7 @@ int main(void)
 		cmocka_unit_test(without_memory_no_handle_of_a_successor_leaves),
 		cmocka_unit_test(what_the_driver_refuses_leaves_nothing_behind),
 		cmocka_unit_test(a_block_of_unknown_size_is_tracked),
+		cmocka_unit_test(a_block_of_unknown_size_takes_nothing_of_the_budget),
 		cmocka_unit_test(no_handle_leaves_with_a_refusal),
 		cmocka_unit_test(the_driver_is_asked_for_a_handle_once),
 		cmocka_unit_test(what_goes_back_while_it_is_exported_is_no_new_block),
