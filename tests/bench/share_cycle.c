@@ -9,6 +9,7 @@
  *   share_cycle consumer link=FD
  *   share_cycle watcher [every=MS]     looks at the driver's free memory
  *   share_cycle bystander              allocates and frees most of what is free
+ *   share_cycle keeper                 allocates memory and keeps it, as a limbo that is full
  *
  * The exporter gives each consumer a block in turn, so each consumer has one at a time.
  * A consumer works for work= ms while it has the block open.  With early=1 the exporter
@@ -18,11 +19,11 @@
  * The exporter runs for seconds= seconds, and for at least cycles= cycles.
  *
  * A role prints "ready" when it has a context.  Then it reads commands, one a line:
- * exporter: "go"; watcher: "reset", "least"; bystander: "go BYTES" (to leave free),
- * "stop".  It prints its result as one line of JSON.  Times there are ns of CLOCK_MONOTONIC.
+ * exporter: "go"; watcher: "reset", "least"; bystander: "leave BYTES" (free), "go", "stop";
+ * keeper: "keep BYTES".  It prints its result as one line of JSON.  Times there are ns of CLOCK_MONOTONIC.
  *
  * What must hold: every wait has a bound; a role ends with the process that started it; the
- * watcher and the bystander run without culimbo, with or without it in the others.
+ * watcher, the bystander and the keeper run without culimbo, with or without it in the others.
  */
 #include <errno.h>
 #include <poll.h>
@@ -44,7 +45,7 @@
 #define ANSWER_S 30   /* longer than any consumer works */
 #define SAMPLE_EACH 16 /* cycles; the watcher cannot be quick enough to see each */
 #define WORD 8u	      /* bytes that a consumer reads */
-#define GRANULE (2u << 20) /* bytes to which the driver rounds an allocation up */
+#define GRANULE (2u << 20) /* bytes to which the driver rounds an allocation up: a page */
 
 /* ------------------------------------------------------------------- arguments */
 static int arguments_n;
@@ -479,14 +480,15 @@ static int bystander(void)
 	ready();
 	if (!told(line, sizeof line))
 		return 0;
-	MUST(!strncmp(line, "go ", 3));
-	leaves = strtoull(line + 3, NULL, 0);
+	MUST(!strncmp(line, "leave ", 6));
+	leaves = strtoull(line + 6, NULL, 0);
 	available = free_memory();
 	if (available > leaves)
 		bytes = (available - leaves) / GRANULE * GRANULE;
 	MUST(bytes);
-	puts("ready");
-	fflush(stdout);
+	ready();
+	if (!told(line, sizeof line))
+		return 0;
 	do {
 		CUdeviceptr block;
 		CUresult result = cu.alloc(&block, bytes);
@@ -514,6 +516,22 @@ static int bystander(void)
 	return 0;
 }
 
+/* Answers with the driver's result. */
+static int keeper(void)
+{
+	CUdeviceptr block;
+	char line[64];
+
+	driver_start();
+	ready();
+	while (told(line, sizeof line)) {
+		MUST(!strncmp(line, "keep ", 5));
+		printf("{\"result\": %d}\n", (int)cu.alloc(&block, strtoull(line + 5, NULL, 0)));
+		fflush(stdout);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -524,6 +542,7 @@ int main(int argc, char **argv)
 		{ "consumer", consumer },
 		{ "watcher", watcher },
 		{ "bystander", bystander },
+		{ "keeper", keeper },
 	};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -532,6 +551,6 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
 		if (argc > 1 && !strcmp(argv[1], roles[i].name))
 			return roles[i].does();
-	fprintf(stderr, "usage: share_cycle exporter|consumer|watcher|bystander NAME=VALUE...\n");
+	fprintf(stderr, "usage: share_cycle exporter|consumer|watcher|bystander|keeper NAME=VALUE...\n");
 	return 2;
 }

@@ -23,7 +23,8 @@ median of the rounds' ratios lies with 95 %, then a line of TAP for each limit:
     six rounds, is played again, for a third of --limit at most; if it is still so, its line says "not sure"
   - no wrong byte, no refused open, no allocation that failed
   - a bystander without culimbo, which takes all but what bare needs and the budget, never fails; nor one
-    beside two exporters, which takes all but what both need and the sum of their budgets
+    beside two exporters, which takes all but what both need and the sum of their budgets.  The control is the
+    same beside bare exporters, while a keeper has allocated the sum of the budgets: a process that shares nothing
 
 --profile judges nothing: 64 MiB and 1 GiB, one consumer, each call's times, and variants that
 leave out a part of culimbo.  --check judges the same settings on the simulated driver in a few seconds,
@@ -44,7 +45,7 @@ import time
 sys.dont_write_bytecode = True
 from share_cycle_check import check # noqa: E402 (nothing is written beside the source)
 from share_cycle_results import ( # noqa: E402
-    MIB, SLACK, SURE, Result, Tap, judge, judge_bystander, named, profile, say, setting_name, table)
+    MIB, SLACK, SURE, Result, Tap, judge, judge_bystander, named, profile, say, setting_name, table, whole_pages)
 
 # variants where only one side runs under culimbo: the role that runs without
 ALONE = {'exporter alone': 'consumer', 'consumer alone': 'exporter'}
@@ -218,27 +219,33 @@ class Bench:
         role.ready()
         return role
 
-    def start_bystander(self, exporters, consumers, size):
-        """It takes all of the device but what the exporters need bare, and the sum of their budgets."""
-        beside = Role(self, 'bystander', self.env, 'bystander')
-        beside.ready()
-        # rounded as the driver rounds
-        beside.say(f'go {exporters * (consumers * max(size, 2 * MIB) + self.budget + SLACK)}')
-        beside.ready()
-        return beside
+    def start_bystander(self, variant, exporters, consumers, size, more):
+        """It takes all of the device but what the exporters need bare, and the sum of their budgets.  Bare, somebody else
+        has that sum, and @more bytes.  Returns who is to end."""
+        roles = [Role(self, 'bystander', self.env, 'bystander')]
+        if VARIANTS[variant] is None:
+            roles.append(Role(self, 'keeper', self.env, 'keeper'))
+        for role in roles:
+            role.ready()
+        budgets = exporters * whole_pages(self.budget)
+        roles[0].say(f'leave {budgets + exporters * (consumers * whole_pages(size) + SLACK)}')
+        roles[0].ready()
+        if len(roles) > 1 and roles[1].ask(f'keep {budgets + more}')['result']:
+            roles[1].fail('got no memory')
+        roles[0].say('go')
+        return roles
 
     def play(self, variant, size, consumers, work, seconds, cycles=1, bystander=False, late=None,
-             options=None, ends=False, exporters=1):
+             options=None, ends=False, exporters=1, more=0):
         """The lives of @exporters, each with so many consumers; returns what they found, and the watcher, and the
         bystander.  @late: each block is freed once it is sent, and opened so many ms after that.  @ends: only a
-        block's ends are filled."""
+        block's ends are filled.  @more: see start_bystander()."""
         args = [f'size={size}', f'seconds={seconds}', f'work={work}', f'cycles={cycles}', f'ends={int(ends)}']
         if late is not None:
             args += ['early=1', f'late={late}']
         roles = [self.start_exporter(variant, i, consumers, args, options) for i in range(exporters)]
         before = self.watcher.ask('reset')
-        if bystander:
-            beside = self.start_bystander(exporters, consumers, size)
+        beside = self.start_bystander(variant, exporters, consumers, size, more) if bystander else []
         for role in roles:
             role.say('go')
         found, *others = [json.loads(role.hear(seconds * 2 + 60)) for role in roles]
@@ -250,9 +257,8 @@ class Bench:
         found['free'] = before['free']
         found['least'] = min(found['least_free'], found['watched']['least'])
         if bystander:
-            found['bystander'] = beside.ask('stop')
-            beside.end()
-        for role in roles:
+            found['bystander'] = beside[0].ask('stop')
+        for role in roles + beside:
             role.end()
         return found
 

@@ -2,11 +2,11 @@
 """share_cycle.py --check: memory and handles on the simulated driver, in a few seconds.
 
 Plays all sizes with one consumer and eight, quick and slow, each setting bare, under culimbo, and under culimbo beside a
-bystander, and each size with two exporters beside one.  Neither speed nor pauses are judged (see share_cycle.py).
+bystander, and each size with two exporters beside one, bare as well.  Neither speed nor pauses are judged (see share_cycle.py).
 What a simulated device holds is real memory once it is touched.  So of large blocks the exporter fills the ends only,
 which are what consumers read, and 8 GiB of blocks take some pages.
 """
-from share_cycle_results import MIB, SLACK, Tap, judge_bystander, named, setting_name
+from share_cycle_results import MIB, PAGE, SLACK, Tap, judge_bystander, named, setting_name
 
 SECONDS = 0.02
 SLOW = 5 # ms; all else in a cycle takes less
@@ -37,8 +37,20 @@ def check_settings(tap, bench, sizes):
         # else the limit of a size would hold in an empty limbo, too
         if MIB <= size <= bench.budget:
             tap.ok(most > bench.budget / 2, f'{named(size)}: the limbo fills its budget ({most / MIB:.0f} MiB)')
-        judge_bystander(tap, f'{named(size)}, two exporters',
-                        bench.play('culimbo', size, 1, 0, SECONDS, cycles, bystander=True, ends=ends, exporters=2))
+        for variant in ('bare', 'culimbo'):
+            judge_bystander(tap, f'{named(size)}, two exporters, {variant}',
+                            bench.play(variant, size, 1, 0, SECONDS, cycles, bystander=True, ends=ends, exporters=2))
+
+
+def check_bystander(tap, bench):
+    """The control of the bystander is as short of memory as it may be, and no shorter."""
+    found = bench.play('bare', 4 * MIB, 1, 0, SECONDS, 10, bystander=True, more=SLACK + 2 * PAGE)
+    beside = found['bystander']
+    tap.ok(beside['failures'] and beside['free_then'] < beside['bytes'],
+           f'the control: bare, while somebody has {(SLACK + 2 * PAGE) / MIB:.0f} MiB more than the budget, a bystander fails '
+           f'{beside["failures"]} of {beside["attempts"]} times')
+    short = (beside['bytes'] - beside['free_then']) / MIB
+    tap.ok(0 < short <= (SLACK + 2 * PAGE) / MIB, f'and its line says by how much: {short:.1f} MiB')
 
 
 def check_options(tap, bench):
@@ -85,6 +97,7 @@ def check(bench_of):
             bench.start_consumers(['bare', 'culimbo'], 8)
             check_settings(tap, bench, sizes)
             if memory == '512MiB':
+                check_bystander(tap, bench)
                 check_options(tap, bench)
             bench.stop()
     print(f'1..{tap.number}')

@@ -3,6 +3,7 @@
 import statistics
 
 MIB = 1 << 20
+PAGE = 2 * MIB # the driver takes memory by these
 CALLS = ('alloc', 'fill', 'sync', 'export', 'wait', 'free', 'open', 'read', 'close')
 SPEED, PAUSE = 0.95, 2.0
 SURE = 6 # rounds: of fewer, the least and the greatest ratio are no interval of 95 %
@@ -12,6 +13,11 @@ SURE = 6 # rounds: of fewer, the least and the greatest ratio are no interval of
 # 2 MiB where 1 KiB blocks wait.  So handles, opens, page tables and culimbo's stream take nothing that the contexts
 # did not have.  Bystanders used to leave 64 MiB more, and of these 63.9 MiB were free all the time.
 SLACK = 4 * MIB
+
+
+def whole_pages(size):
+    return (size + PAGE - 1) // PAGE * PAGE
+
 
 def named(size):
     for unit, name in ((1 << 30, 'GiB'), (MIB, 'MiB'), (1 << 10, 'KiB')):
@@ -214,8 +220,9 @@ def judge_bystander(tap, name, found):
     tap.ok(beside['failures'] == 0 and beside['attempts'] > 0,
            f'{name}: a bystander without culimbo got {beside["bytes"] / MIB:.0f} MiB '
            f'{beside["attempts"] - beside["failures"]} of {beside["attempts"]} times'
-           + (f' (error {beside["first_failure"]}, {beside["free_then"] / MIB:.0f} MiB free then)'
-              if beside['failures'] else ''))
+           + (f' (error {beside["first_failure"]}; at least {beside["free_then"] / MIB:.1f} MiB were free then, '
+              f'{(beside["bytes"] - beside["free_then"]) / MIB:.1f} MiB less than it asked for; {SLACK / MIB:.0f} MiB '
+              'were left beyond what is needed)' if beside['failures'] else ''))
     tap.ok(not (found['wrong'] or found['refused'] or found['failed_allocs']),
            f'{name}: beside it {found["wrong"]} wrong bytes, {found["refused"]} refused opens, '
            f'{found["failed_allocs"]} failed allocations of {found["cycles"]} cycles'
