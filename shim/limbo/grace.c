@@ -19,33 +19,8 @@ enum {
 	LOOKS_MOST = 4096,     /* how many blocks one free looks at for those that were opened */
 	VAIN_MOST = 6,	       /* so at least LOOKS_MOST / 64 */
 	TICKS_A_GRACE = 64,    /* so a block is at most 1/64 of the grace late */
-	BUDGET_PART = 64,      /* the default budget is at most the device's size divided by this */
-	PAGE_BITS = 21,
 };
 #define MILLISECOND 1000000ull
-
-_Static_assert(CL_GRACE_PAGE == 1ull << PAGE_BITS, "both say the same");
-
-/* ------------------------------------------------------------------- wheels */
-/* What most processes use comes first, since each look goes up to the last used wheel. */
-enum { WHEEL_OF_DEVICE_0, WHEEL_OF_NOTHING, WHEEL_OF_HOST, WHEEL_OF_DEVICE_1 };
-
-static inline unsigned int wheel_of_device(CUdevice device)
-{
-	if (device == 0)
-		return WHEEL_OF_DEVICE_0;
-	if (device == CL_NO_DEVICE)
-		return WHEEL_OF_HOST;
-	return device > 0 && device < CL_WHEELS - WHEEL_OF_DEVICE_1 ?
-		       (unsigned int)device - 1 + WHEEL_OF_DEVICE_1 :
-		       CL_WHEELS - 1;
-}
-
-/* An event takes no memory of a device, and how much a block of unknown size takes, nobody can say. */
-static inline unsigned int wheel_of(const struct cl_block *block)
-{
-	return block->size ? wheel_of_device(block->device) : WHEEL_OF_NOTHING;
-}
 
 uint64_t cl_grace_set_tick(struct cl_grace *grace)
 {
@@ -64,17 +39,9 @@ struct cl_grace_page {
 /* Returns the number of the page that @block lies in and does not fill, or 0 if it is not one such page. */
 static inline uint64_t only_page(const struct cl_block *block)
 {
-	uint64_t page = block->link.key >> PAGE_BITS;
+	uint64_t page = block->link.key >> CL_GRACE_PAGE_BITS;
 
-	return block->size < CL_GRACE_PAGE && (block->link.key + block->size - 1) >> PAGE_BITS == page ? page : 0;
-}
-
-/* Returns how many bytes the pages have that @block touches. */
-static inline uint64_t touched(const struct cl_block *block)
-{
-	uint64_t from = block->link.key >> PAGE_BITS;
-
-	return block->size ? (((block->link.key + block->size - 1) >> PAGE_BITS) - from + 1) << PAGE_BITS : 0;
+	return block->size < CL_GRACE_PAGE && (block->link.key + block->size - 1) >> CL_GRACE_PAGE_BITS == page ? page : 0;
 }
 
 /* The pages that a block touches which does not lie in one only. */
@@ -87,8 +54,8 @@ struct pages {
 static struct pages pages_of(const struct cl_block *block)
 {
 	uint64_t from = block->link.key, to = from + block->size;
-	uint64_t inner_from = (from + CL_GRACE_PAGE - 1) >> PAGE_BITS, inner_to = to >> PAGE_BITS;
-	struct pages pages = { .inner = (inner_to - inner_from) << PAGE_BITS };
+	uint64_t inner_from = (from + CL_GRACE_PAGE - 1) >> CL_GRACE_PAGE_BITS, inner_to = to >> CL_GRACE_PAGE_BITS;
+	struct pages pages = { .inner = (inner_to - inner_from) << CL_GRACE_PAGE_BITS };
 
 	if (from & (CL_GRACE_PAGE - 1))
 		pages.outer[pages.outer_n++] = inner_from - 1;
@@ -99,7 +66,7 @@ static struct pages pages_of(const struct cl_block *block)
 
 static inline uint64_t key_of(unsigned int at, uint64_t page)
 {
-	return (uint64_t)at << (64 - PAGE_BITS) | page;
+	return (uint64_t)at << (64 - CL_GRACE_PAGE_BITS) | page;
 }
 
 /* Counts a page that no entry counts yet.  Returns false without memory for the entry. */
@@ -195,7 +162,7 @@ static uint64_t added_by(const struct cl_grace *grace, unsigned int at, const st
 /* --------------------------------------------------------------- the budget */
 void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
 {
-	_Atomic uint64_t *known = &ex->grace.device_size[wheel_of_device(device)];
+	_Atomic uint64_t *known = &ex->grace.device_size[cl_grace_wheel_of_device(device)];
 	size_t size = 0;
 
 	if (device == CL_NO_DEVICE)
@@ -207,33 +174,17 @@ void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
 		atomic_store_explicit(known, size, memory_order_relaxed);
 }
 
-static inline uint64_t budget_of(const struct cl_exporter *ex, unsigned int at)
-{
-	uint64_t budget = cl_options.grace_bytes.number;
-	uint64_t size = atomic_load_explicit(&ex->grace.device_size[at], memory_order_relaxed);
-
-	/* the user's own number is not cut */
-	if (!cl_options.grace_bytes.from_environment && size && size / BUDGET_PART < budget)
-		budget = size / BUDGET_PART;
-	return budget;
-}
-
-bool cl_grace_applies_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now)
-{
-	return cl_grace_end(ex, block) > now && touched(block) <= budget_of(ex, wheel_of(block));
-}
-
 bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
 				bool *early)
 {
-	unsigned int at = wheel_of(block);
+	unsigned int at = cl_grace_wheel_of(block);
 	uint64_t budget, most;
 
 	*early = cl_grace_end(ex, block) > now;
 	if (!*early)
 		return true;
-	budget = budget_of(ex, at);
-	most = touched(block);
+	budget = cl_grace_budget(ex, at);
+	most = cl_grace_touched(block);
 	if (most > budget)
 		return true;
 	return ex->grace.bytes[at] + most > budget && cl_record_was_opened(ex->blocks.region, block->record) &&
@@ -242,7 +193,7 @@ bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *b
 
 void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now)
 {
-	unsigned int at = wheel_of(block);
+	unsigned int at = cl_grace_wheel_of(block);
 	uint64_t tick = cl_grace_tick(&ex->grace);
 
 	block->bucket = cl_wheel_add(&ex->grace.wheel[at], &block->node, cl_grace_end(ex, block) / tick + 1,
@@ -256,7 +207,7 @@ void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_
 
 void cl_grace_remove_locked(struct cl_exporter *ex, struct cl_block *block)
 {
-	unsigned int at = wheel_of(block);
+	unsigned int at = cl_grace_wheel_of(block);
 
 	if (ex->grace.look[at].after == &block->node)
 		ex->grace.look[at].after = block->node.prev;
@@ -314,11 +265,11 @@ static struct cl_block *first_to_end(const struct cl_wheel *wheel)
 struct cl_block *cl_grace_next_over_locked(struct cl_exporter *ex, struct cl_block *entered,
 					   struct cl_grace_round *round)
 {
-	unsigned int at = wheel_of(entered);
+	unsigned int at = cl_grace_wheel_of(entered);
 	const struct cl_wheel *wheel = &ex->grace.wheel[at];
 	struct cl_block *block = NULL;
 
-	if (ex->grace.bytes[at] <= budget_of(ex, at) || !wheel->n)
+	if (!cl_grace_is_over(ex, entered) || !wheel->n)
 		return NULL;
 	if (!round->searched && round->ended < GRACES_AT_ONCE)
 		block = next_opened(ex, at, round);

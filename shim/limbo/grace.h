@@ -27,7 +27,8 @@
 
 struct cl_exporter;
 
-#define CL_GRACE_PAGE (2ull << 20) /* bytes; the driver has memory of a device back in these (measured) */
+enum { CL_GRACE_PAGE_BITS = 21 };
+#define CL_GRACE_PAGE (1ull << CL_GRACE_PAGE_BITS) /* bytes; the driver has memory of a device back in these (measured) */
 
 /* Where the search for blocks that were opened goes on in a wheel. */
 struct cl_grace_look {
@@ -63,9 +64,6 @@ void cl_grace_know_device(struct cl_exporter *ex, CUdevice device);
  */
 bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
 				bool *early);
-
-/* Returns true if the grace of @block goes on after @now and the whole budget has room for its pages. */
-bool cl_grace_applies_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now);
 
 /*
  * add(): puts @block, which is on no list, into the wheel of its device, and counts its pages.  remove(): takes it

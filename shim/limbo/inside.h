@@ -34,6 +34,62 @@ static inline uint64_t cl_grace_end(const struct cl_exporter *ex, const struct c
 	return last + cl_options.grace.number;
 }
 
+/* ------------------------------------------------- the grace: what each free asks, see grace.h */
+/* The wheels.  What most processes use comes first, since each look goes up to the last used one. */
+enum { CL_WHEEL_DEVICE_0, CL_WHEEL_HOST, CL_WHEEL_NOTHING, CL_WHEEL_DEVICE_1 };
+
+static inline unsigned int cl_grace_wheel_of_device(CUdevice device)
+{
+	if (device == 0)
+		return CL_WHEEL_DEVICE_0;
+	if (device == CL_NO_DEVICE)
+		return CL_WHEEL_HOST;
+	return device > 0 && device < CL_WHEELS - CL_WHEEL_DEVICE_1 ?
+		       (unsigned int)device - 1 + CL_WHEEL_DEVICE_1 :
+		       CL_WHEELS - 1;
+}
+
+/* An event takes no memory of a device, and how much a block of unknown size takes, nobody can say. */
+static inline unsigned int cl_grace_wheel_of(const struct cl_block *block)
+{
+	return block->size ? cl_grace_wheel_of_device(block->device) : CL_WHEEL_NOTHING;
+}
+
+/* Returns how many bytes the pages have that @block touches. */
+static inline uint64_t cl_grace_touched(const struct cl_block *block)
+{
+	uint64_t from = block->link.key >> CL_GRACE_PAGE_BITS;
+
+	return block->size ? (((block->link.key + block->size - 1) >> CL_GRACE_PAGE_BITS) - from + 1) << CL_GRACE_PAGE_BITS : 0;
+}
+
+enum { CL_BUDGET_PART = 64 }; /* the default budget is at most the device's size divided by this */
+/* Returns the budget of the blocks in wheel @at, bytes. */
+static inline uint64_t cl_grace_budget(const struct cl_exporter *ex, unsigned int at)
+{
+	uint64_t budget = cl_options.grace_bytes.number;
+	uint64_t size = atomic_load_explicit(&ex->grace.device_size[at], memory_order_relaxed);
+
+	/* the user's own number is not cut */
+	if (!cl_options.grace_bytes.from_environment && size && size / CL_BUDGET_PART < budget)
+		budget = size / CL_BUDGET_PART;
+	return budget;
+}
+
+/* Returns true if the grace of @block goes on after @now and the whole budget has room for its pages. */
+static inline bool cl_grace_applies(const struct cl_exporter *ex, const struct cl_block *block, uint64_t now)
+{
+	return cl_grace_end(ex, block) > now && cl_grace_touched(block) <= cl_grace_budget(ex, cl_grace_wheel_of(block));
+}
+
+/* Returns true if the blocks that wait on the device of @block exceed its budget. */
+static inline bool cl_grace_is_over(const struct cl_exporter *ex, const struct cl_block *block)
+{
+	unsigned int at = cl_grace_wheel_of(block);
+
+	return ex->grace.bytes[at] > cl_grace_budget(ex, at);
+}
+
 /* Returns true if any process holds @block, this one included. */
 static inline bool cl_limbo_is_held(struct cl_exporter *ex, const struct cl_block *block)
 {

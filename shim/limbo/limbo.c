@@ -264,7 +264,7 @@ static enum cl_block_state state_after_grace(struct cl_exporter *ex, const struc
 
 void cl_limbo_settle(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end_grace)
 {
-	if (!end_grace && cl_grace_applies_locked(ex, block, now)) {
+	if (!end_grace && cl_grace_applies(ex, block, now)) {
 		cl_block_set_state(ex, block, CL_BLOCK_GRACE);
 		cl_grace_add_locked(ex, block, now);
 	} else {
@@ -452,7 +452,7 @@ uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, u
 	if (block->kind == CL_EVENT)
 		cl_list_add(&ex->limbo.events, order_of(block));
 	cl_limbo_settle(ex, block, now, cl_limbo_is_pressed(ex, block, now));
-	*over = (block->state == CL_BLOCK_GRACE && end_graces_locked(ex, block, now)) ||
+	*over = (block->state == CL_BLOCK_GRACE && cl_grace_is_over(ex, block) && end_graces_locked(ex, block, now)) ||
 		cl_limbo_is_too_much_held(ex, block);
 	if (block->state == CL_BLOCK_GRACE && ex->limbo.events.n <= cl_options.max_events.number)
 		return cl_grace_end(ex, block) + cl_grace_tick(&ex->grace);

@@ -30,7 +30,7 @@ silent='pair pair-async pair-pool pair-primary
 	pool-export-again pool-open-again pool-close-again pool-close-last pool-close-last-stack
 	virtual-get-again async-alloc async-get-again'
 # these are counted as well
-others='open-new free-nobody-holds close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack'
+others='open-new free-nobody-holds free-into-grace close-last-in-limbo open-new-stack pool-open-new pool-open-new-stack'
 
 # these cost as much as those without pool-; doc/performance.md says what is left
 as_legacy='pool-export-again pool-open-again pool-open-new pool-close-again pool-close-last pool-close-last-stack

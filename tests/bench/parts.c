@@ -105,13 +105,16 @@ static void importer_helper(void)
 static int exporter(int argc, char **argv)
 {
 	uint64_t n = strtoull(argv[0], NULL, 0), k = n < 1000 ? n : 1000, total, heap, file, start;
-	uint64_t spare = measure_runs(1000), now_n = measure_runs(1000);
+	uint64_t spare = measure_runs(1000), now_n = measure_runs(1000), grace_n = measure_runs(1000);
 	struct cl_collected collected;
 	pid_t helper;
 
 	(void)argc;
-	/* n blocks wait in the limbo; then `spare` held ones are freed; then now_n that nobody holds */
-	total = n + spare + now_n;
+	/*
+	 * n blocks wait in the limbo; then `spare` held ones are freed; then now_n that nobody holds, and grace_n that
+	 * wait for their grace
+	 */
+	total = n + spare + now_n + grace_n;
 	n_blocks = n;
 	make_board(total);
 	helper = helper_start(importer_helper);
@@ -147,6 +150,10 @@ static int exporter(int argc, char **argv)
 	/* from here on this thread collects, so no other waits for a lock during the count */
 	MUST(cl_collector_stop(&cl_exporter, 10000000000u));
 	measure("free-nobody-holds", op_free_now, 1000);
+	cl_options.grace.number = 3600000000000u;
+	measure("free-into-grace", op_free_limbo, 1000);
+	cl_options.grace.number = 0;
+	MUST(cl_limbo_collect(&cl_exporter, true).blocks == grace_n);
 	measure("collect-nothing", op_collect, 10000);
 	helper_do(0, k);
 	start = bench_now();
