@@ -278,6 +278,33 @@ IN_A_CHILD(one_that_was_opened_is_found_among_all)
 	CHECK_EQUAL(frees_of(first + LOST_AT_ONCE * DEVICE_STEP), 0);
 }
 
+/* A program whose importers run without culimbo has none that was opened, and pays little for the search. */
+IN_A_CHILD(a_search_in_vain_looks_at_fewer_the_next_time)
+{
+	enum { MANY = LOOKS_MOST + LOOKS_MOST / 4, PAGES = MANY / IN_A_PAGE + 1 };
+	const struct cl_grace_look *look = &cl_exporter.grace.look[0];
+	unsigned int frees;
+	CUdeviceptr last;
+
+	start_with_budget(PAGES * PAGE);
+	wait_many(MANY);
+	for (unsigned int i = 1; i <= 8; i++) {
+		align_to(PAGE);
+		free_block(share(1024, NULL));
+		CHECK_EQUAL(look->vain, i < 6 ? i : 6);
+	}
+	/* it comes round to each nevertheless, and to the one that it saw last not so soon */
+	CHECK(look->after);
+	last = CL_LIST_ENTRY(look->after, struct cl_block, node)->link.key;
+	was_opened(last);
+	for (frees = 0; !frees_of(last); frees++) {
+		CHECK(frees < MANY / (LOOKS_MOST >> 6));
+		align_to(PAGE);
+		free_block(share(1024, NULL));
+	}
+	CHECK(frees > 2);
+}
+
 /* Whatever the sizes, and whatever was opened. */
 IN_A_CHILD(after_each_free_the_budget_suffices)
 {
@@ -341,6 +368,7 @@ int main(void)
 		cmocka_unit_test(a_large_block_does_not_end_the_grace_of_many_small_ones),
 		cmocka_unit_test(many_that_were_opened_go_at_once),
 		cmocka_unit_test(one_that_was_opened_is_found_among_all),
+		cmocka_unit_test(a_search_in_vain_looks_at_fewer_the_next_time),
 		cmocka_unit_test(after_each_free_the_budget_suffices),
 		cmocka_unit_test(one_that_becomes_held_is_not_counted_as_given_back_early),
 	};
