@@ -243,8 +243,15 @@ void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmem
 	memmove(reserved->range + i + 1, reserved->range + i, (reserved->ranges - i) * sizeof *reserved->range);
 	reserved->range[i] = (struct cl_range){ .base = address, .size = size, .physical = physical };
 	reserved->ranges++;
+	reserved->changed = true;
 	if (physical)
 		physical->ranges++;
+}
+
+void cl_range_set_ending_locked(struct cl_reserved *reserved, struct cl_range *range, bool ending)
+{
+	range->ending = ending;
+	reserved->changed = true;
 }
 
 size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, uint64_t size, size_t *first,

@@ -41,13 +41,15 @@ struct cl_range {
 	struct cl_physical *physical; /* NULL: not known, or only a part of it is mapped here */
 	struct cl_block *block;	      /* NULL: it was not shared */
 	unsigned int exporting;	      /* threads that ask the driver for descriptors of it */
-	bool ending;		      /* it is being unmapped */
+	bool ending;		      /* it is being unmapped; only cl_range_set_ending_locked() writes it */
 };
 
 /* A reservation. */
 struct cl_reserved {
 	uint64_t base, size;
 	uint64_t number;	 /* no other reservation of this process has it or gets it later */
+	uint16_t changes;	 /* see virtual_handle.h; raised by the first handle after a change */
+	bool changed;		 /* since the last handle something was mapped here, or began or ceased to end */
 	struct cl_range *range;	 /* in order of their addresses */
 	size_t ranges, room;
 };
@@ -103,6 +105,8 @@ struct cl_range *cl_range_at_locked(uint64_t address);
  */
 size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, uint64_t size, size_t *first,
 			bool *whole);
+/* @range of @reserved is being unmapped, or, if not @ending, it was not unmapped after all. */
+void cl_range_set_ending_locked(struct cl_reserved *reserved, struct cl_range *range, bool ending);
 /* Takes out the mapping @i of @reserved, which has no block. */
 void cl_range_remove_locked(struct cl_reserved *reserved, size_t i);
 

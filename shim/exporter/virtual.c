@@ -297,7 +297,7 @@ static bool find_shared_locked(uint64_t dptr, struct cl_reserved **reserved, str
 	*range = &at->range[i];
 	if ((*range)->base <= dptr && cl_range_is_shareable(*range)) {
 		*offset = (*range)->base - at->base;
-		return true;
+		return !(*offset >> CL_VIRTUAL_OFFSET_BITS);
 	}
 	*offset = 0;
 	if (dptr != at->base)
@@ -309,7 +309,7 @@ static bool find_shared_locked(uint64_t dptr, struct cl_reserved **reserved, str
 }
 
 /* Exports @range, and writes its handle to *@handle.  Returns its record, or CL_NO_RECORD if there is none. */
-static uint32_t share_locked(struct cl_exporter *ex, const struct cl_reserved *reserved, struct cl_range *range,
+static uint32_t share_locked(struct cl_exporter *ex, struct cl_reserved *reserved, struct cl_range *range,
 			     uint64_t offset, uint32_t stack, uint64_t now, struct cl_virtual_handle *handle)
 {
 	uint32_t generation, record;
@@ -322,7 +322,10 @@ static uint32_t share_locked(struct cl_exporter *ex, const struct cl_reserved *r
 		generation = cl_record_export_again(ex->blocks.region, record, now);
 	else
 		generation = cl_life_generation(cl_record_life(ex->blocks.region, record));
+	reserved->changes += reserved->changed;
+	reserved->changed = false;
 	*handle = handle_of(reserved, offset);
+	handle->changes = reserved->changes;
 	handle->stamp = cl_region_stamp(ex->blocks.region, record, generation);
 	cl_count_locked(exports);
 	cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
@@ -465,7 +468,7 @@ static bool end_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, 
 	if (!whole) /* a mapping lies in this range in part, or there is a hole: the driver will refuse */
 		return false;
 	for (size_t i = 0; i < n; i++) {
-		reserved->range[first + i].ending = true;
+		cl_range_set_ending_locked(reserved, &reserved->range[first + i], true);
 		exporting |= reserved->range[first + i].exporting != 0;
 	}
 	if (exporting) {
@@ -496,7 +499,7 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 	for (size_t i = n; i-- > 0;) {
 		struct cl_range *range = &reserved->range[first + i];
 
-		range->ending = false;
+		cl_range_set_ending_locked(reserved, range, false);
 		if (!unmapped)
 			continue;
 		orphaned |= end_range_locked(ex, range, stack);

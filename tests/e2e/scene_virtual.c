@@ -402,6 +402,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-flips", virtual_flips, 0 },
 	{ "virtual-told", virtual_told, 0 },
 	{ "virtual-misused", virtual_misused, 0 },
+	{ "virtual-cached", virtual_cached, 0 },
 	{ "virtual-many", virtual_many, 0 },
 	{ "virtual-forks", virtual_forks, 0 },
 	{ 0 }

@@ -16,6 +16,9 @@ void virtual_map(struct actor *actor, uint64_t address, uint64_t bytes, unsigned
 void virtual_unmap(struct actor *actor, uint64_t address, uint64_t bytes);
 void virtual_curtain(struct actor *p, struct actor *c);
 
+/* scene_virtual_cached.c */
+void virtual_cached(void);
+
 /* scene_virtual_more.c */
 void virtual_dead(void);
 void virtual_stopped(void);

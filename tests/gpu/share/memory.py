@@ -9,8 +9,8 @@
     numba-async                Numba with RMM's memory manager over that resource
 
 "start" counts the offset from the beginning of the reservation (RANGE_START_ADDR), "block" from
-that of the allocation (cuMemGetAddressRange).  The other process opens each handle, adds the
-offset, and compares every byte.  "result=" is refused, if CUDA gives or opens no handle, own or
+that of the allocation (cuMemGetAddressRange).  The other process opens each handle whose bytes it
+has not opened yet, adds the offset, and compares every byte.  "result=" is refused, if CUDA gives or opens no handle, own or
 foreign.  A line that must say the same with and without culimbo has no "result=".
 
 Nothing here knows of culimbo.  Handles come from the library itself where it has a call for that.
@@ -213,9 +213,36 @@ def loaded_runtime():
 # ------------------------------------------------------------------- the two sides
 
 
+class Kept:
+    """What is open, by the bytes of its handle: the same bytes are not opened again, as in vLLM's table and UCX's."""
+
+    def __init__(self, cuda):
+        self.cuda, self.addresses, self.uses = cuda, {}, {}
+
+    def open(self, handle):
+        if not isinstance(handle, bytes):  # Numba's own object
+            return self.cuda.open(handle)
+        if handle not in self.addresses:
+            self.addresses[handle] = self.cuda.open(handle)
+            self.uses[handle] = 0
+        self.uses[handle] += 1
+        return self.addresses[handle]
+
+    def close(self, address):
+        for handle, its in self.addresses.items():
+            if its == address:
+                self.uses[handle] -= 1
+                if self.uses[handle]:
+                    return
+                del self.addresses[handle]
+                break
+        self.cuda.close(address)
+
+
 def there(connection, door, *args):
     """The other process: opens, compares, closes."""
     cuda = door(*args)
+    kept = Kept(cuda)
     while True:
         what, *rest = clients.receive(connection)
         if what == "end":
@@ -223,12 +250,14 @@ def there(connection, door, *args):
             return
         try:
             if what == "open":
+                connection.send(("opened", kept.open(rest[0])))
+            elif what == "open anew":
                 connection.send(("opened", cuda.open(rest[0])))
             elif what == "read":
                 address, size, seed = rest
                 connection.send("own" if cuda.read(address, size) == pattern(seed, size) else "foreign")
             else:
-                cuda.close(rest[0])
+                kept.close(rest[0])
                 connection.send("closed")
         except Refused as refusal:
             connection.send(("refused", refusal.args[0]))
@@ -246,11 +275,11 @@ class Case:
     def tell(self, step, result):
         self.say(f"{step}: result={result}")
 
-    def opened(self, handle):
+    def opened(self, handle, how="open"):
         """Returns the address at which the other process has opened @handle, or None."""
         if handle is None:
             return None
-        answer, address = self.peer.ask("open", handle)
+        answer, address = self.peer.ask(how, handle)
         if answer == "opened":
             return address
         clients.fact("error", address)
@@ -284,7 +313,7 @@ class Case:
 
     def stale(self, step, handle):
         """Says whether the other process can open a handle of memory that is gone."""
-        there = self.opened(handle)
+        there = self.opened(handle, "open anew")
         self.say(f"{step}: opened: {'no' if there is None else 'yes'}")
 
     def close(self, *addresses):
