@@ -237,6 +237,16 @@ bool cl_pool_handle_is_open_locked(CUdeviceptr dptr)
 	return cl_pool_open_is_open_locked(dptr) || (cl_shares_all() && cl_pool_handle_own_is_open(dptr));
 }
 
+/* Closes one open of @dptr.  Returns false if another thread has closed the last one meanwhile. */
+static bool close_open(CUdeviceptr dptr, CUresult *result, bool *wake)
+{
+	/* the driver's close of a legacy handle waits as a free does, and spoils no capture (both measured) */
+	CL_CALLS_OF_OURS;
+
+	cl_wait_as_a_free_here();
+	return cl_pool_open_close(&cl_exporter, dptr, result, wake);
+}
+
 bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result)
 {
 	bool wake = false;
@@ -251,8 +261,7 @@ bool cl_pool_handle_close(CUdeviceptr dptr, CUresult *result)
 	*result = cl_virtual_current_device(&device);
 	if (*result != CUDA_SUCCESS)
 		return true;
-	cl_wait_as_a_free_here(); /* as the driver's close of a legacy handle does */
-	if (!cl_pool_open_close(&cl_exporter, dptr, result, &wake))
+	if (!close_open(dptr, result, &wake))
 		return false;
 	if (wake)
 		cl_collector_wake_by(&cl_exporter, cl_now() + CL_FENCE_FIRST);

@@ -30,6 +30,22 @@ struct cl_stay {
 CUresult cl_stay_begin(struct cl_stay *stay, CUcontext ctx, enum cl_stay_as as);
 void cl_stay_end(struct cl_stay *stay);
 
+/*
+ * Calls of ours in a thread of the program: calls of the driver that the program has not made, such as the unmap for a
+ * close of a virtual handle.  They must change nothing that the program can see: a capture stays good, and the current
+ * context stays as it was.  (CL_DOOR has switched off cancellation by then.)  CL_CALLS_OF_OURS is a declaration at the
+ * top of a block; all calls of the driver up to the end of that block are ours, whichever way the block is left.
+ */
+#define CL_CALLS_OF_OURS                                                          \
+	__attribute__((cleanup(cl_stay_end), unused)) struct cl_stay cl_calls_of_ours = cl_stay_relaxed()
+static inline struct cl_stay cl_stay_relaxed(void)
+{
+	struct cl_stay stay;
+
+	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
+	return stay;
+}
+
 struct cl_visit {
 	struct cl_visit *outer; /* the visit of this thread that this one is nested in, or NULL */
 	struct cl_context *context;

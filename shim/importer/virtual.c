@@ -548,6 +548,8 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 /* ------------------------------------------------------------------------ closes */
 bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
 {
+	/* the driver's close of a legacy handle spoils no capture (measured) */
+	CL_CALLS_OF_OURS;
 	CUdeviceptr base;
 	uint64_t size;
 

@@ -87,6 +87,42 @@ static void wrong(void)
 	virtual_curtain(p, c);
 }
 
+/* -------------------------------------------------------------------------- captures */
+/* A thread closes what it has opened while a stream of it captures: the close succeeds, and the capture stays good. */
+static void close_in_captures(struct actor *actor, enum kind kind, const struct handle *handle)
+{
+	uint64_t stream = ASK(actor, stream_create, 1)->v[0], import;
+	int closed, ended;
+
+	for (uint64_t mode = 0; mode < 3; mode++) {
+		import = open_block(actor, handle);
+		if (ASK(actor, stream_capture, stream, mode)->result)
+			break_off("no capture (%d)", actor->reply.result);
+		closed = try_close(actor, import);
+		ended = ASK(actor, stream_captured, stream)->result;
+		ok(!closed && !ended, "%s %s closes %s in a capture, mode %d (%d), which stays good (%d)",
+		   actor->bare ? "control: bare," : "17 18", actor->name, kinds[kind], (int)mode, closed, ended);
+		ok(try_close(actor, import) == INVALID_VALUE, "it is closed");
+	}
+}
+
+static void close_captured(void)
+{
+	struct actor *p = ENTER("P", .env = ALL), *b = ENTER("B", .bare = true), *c = ENTER("C");
+	struct handle handle;
+
+	for (int kind = LEGACY; kind < KINDS; kind++) {
+		handle = share(p, (enum kind)kind, OWN);
+		if (kind == LEGACY)
+			close_in_captures(b, LEGACY, &handle);
+		close_in_captures(c, (enum kind)kind, &handle);
+	}
+	leave(b);
+	leave(c);
+	leave(p);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 /* ------------------------------------------------------------- an exporter that is busy */
 /* Waits until the actor has taken the request that it was told. */
 static void taken(const struct actor *actor)
@@ -348,6 +384,7 @@ static void unlike(void)
 
 const struct scene shared_scenes[] = {
 	{ "shared-wrong", wrong, 0 },
+	{ "shared-close-captured", close_captured, 0 },
 	{ "shared-busy", busy, 0 },
 	{ "shared-end-meanwhile", end_meanwhile, 0 },
 	{ "shared-devices", devices, 0 },
