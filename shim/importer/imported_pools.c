@@ -31,12 +31,14 @@ static uint64_t key_of(uint64_t exporter, uint64_t number)
 }
 
 /*
- * The key of the turn that imports and destroys a pool: even, so that it is no pointer's (cl_turn_key()), and not that
- * of pool_uses.c.  So one pool is not imported twice, nor imported while it is being destroyed.
+ * The key of the turn that imports and destroys a pool: even, so that it is no pointer's (cl_turn_key()).  So one pool is
+ * not imported twice, nor imported while it is being destroyed.  Another pool of the same exporter has another key: the
+ * import of one may take seconds.
  */
 static uint64_t turn_key(uint64_t exporter, uint64_t number)
 {
-	return (key_of(exporter, number) & ~UINT64_C(7)) | 4;
+	/* mixed, since the numbers of an exporter's pools differ in the last bits only */
+	return cl_mix(key_of(exporter, number)) << 2 | 2;
 }
 
 static struct cl_imported_pool *find_locked(uint64_t exporter, uint64_t number)

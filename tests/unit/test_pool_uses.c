@@ -2,7 +2,10 @@
 /* Who uses an imported pool: the driver gives all of them one handle, and counts. */
 #include "tests/unit/pools.h"
 
+#include "shim/descriptors/ask.h"
+#include "shim/importer/imported_pools.h"
 #include "shim/importer/pool_uses.h"
+#include "shim/importer/virtual.h"
 
 static struct {
 	_Atomic unsigned int imports, destroys;
@@ -19,7 +22,7 @@ static void in_driver(void)
 static CUresult give(CUmemoryPool *handle, void *shareable, CUmemAllocationHandleType type, unsigned long long flags)
 {
 	in_driver();
-	*handle = POOL;
+	*handle = (CUmemoryPool)((uintptr_t)POOL + (uintptr_t)shareable);
 	given.live++;
 	given.imports++;
 	return CUDA_SUCCESS;
@@ -221,6 +224,71 @@ IN_A_CHILD(a_capture_refuses_the_destroy_of_a_pool_that_opens_use)
 	CHECK_EQUAL(pool.destroys, 0);
 }
 
+/* --------------------------------------------------- pools that opens of handles import */
+enum { STALLED = 4, OTHER = 5, MOST = 20000 /* ms */ }; /* numbers of pools that differ in the last bit */
+static _Atomic bool stalls, came;
+
+/* Returns true once @it is true, or false if it is not within MOST. */
+static bool becomes(const _Atomic bool *it)
+{
+	const struct timespec moment = { 0, 1000000 };
+
+	for (int i = 0; i < MOST && !*it; i++)
+		nanosleep(&moment, NULL);
+	return *it;
+}
+
+/* The exporter of both pools answers for the one only when the other one has come.  A record has its pool's number here. */
+CUresult __wrap_cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid);
+CUresult __wrap_cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid)
+{
+	struct cl_piece piece = { .record = asking->record };
+
+	if (asking->record == STALLED) {
+		stalls = true;
+		CHECK(becomes(&came));
+	}
+	CHECK_EQUAL(asking->take(asking->arg, &piece, (int)asking->record), 0);
+	return CUDA_SUCCESS;
+}
+
+static struct cl_imported_pool *get_pool(uint32_t number)
+{
+	static struct cl_header header = { .created = 1 };
+	static struct cl_peer peer = { .region.header = &header };
+	struct cl_pool_resolved resolved = { .handle.pool = number, .stamp = { .file_id = 1, .record = number },
+					     .peer = &peer };
+	struct cl_imported_pool *got = NULL;
+
+	CHECK_EQUAL(cl_imported_pool_get(&resolved, 0, &got), CUDA_SUCCESS);
+	return got;
+}
+
+static void *get_stalled(void *unused)
+{
+	(void)unused;
+	return get_pool(STALLED);
+}
+
+IN_A_CHILD(a_pool_whose_import_hangs_holds_back_no_other_of_its_exporter)
+{
+	struct cl_imported_pool *one, *other;
+	pthread_t thread;
+	void *got;
+
+	start();
+	CHECK_EQUAL(pthread_create(&thread, NULL, get_stalled, NULL), 0);
+	CHECK(becomes(&stalls));
+	other = get_pool(OTHER);
+	came = true;
+	CHECK_EQUAL(pthread_join(thread, &got), 0);
+	one = got;
+	CHECK(one != other);
+	CHECK_EQUAL(given.imports, 2);
+	CHECK(!cl_imported_pool_put(one) && !cl_imported_pool_put(other));
+	CHECK_EQUAL(given.live, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -230,6 +298,7 @@ int main(void)
 		cmocka_unit_test(threads_that_use_one_pool_destroy_each_import_once),
 		cmocka_unit_test(a_pool_that_ends_later_and_is_imported_again_stays),
 		cmocka_unit_test(a_capture_refuses_the_destroy_of_a_pool_that_opens_use),
+		cmocka_unit_test(a_pool_whose_import_hangs_holds_back_no_other_of_its_exporter),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
