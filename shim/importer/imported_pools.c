@@ -233,8 +233,11 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
 }
 
-/* Has the exporter hand the pool of @resolved over, and the driver import it.  Errors are cl_imported_pool_get()'s. */
-static CUresult import(const struct cl_pool_resolved *resolved, CUmemoryPool *handle)
+/*
+ * Has the exporter hand the pool of @resolved over, and the driver import it.  The caller has waited for the pool's turn
+ * since @since.  Errors are cl_imported_pool_get()'s.
+ */
+static CUresult import(const struct cl_pool_resolved *resolved, uint64_t since, CUmemoryPool *handle)
 {
 	struct getting get = { .result = CUDA_ERROR_OPERATING_SYSTEM };
 	struct cl_asking asking = { .record = resolved->stamp.record,
@@ -244,7 +247,7 @@ static CUresult import(const struct cl_pool_resolved *resolved, CUmemoryPool *ha
 	CUresult result;
 	bool refused;
 
-	result = cl_virtual_ask(&asking, resolved->peer, resolved->handle.pid);
+	result = cl_virtual_ask(&asking, resolved->peer, resolved->handle.pid, since);
 	if (result == CUDA_SUCCESS && get.result != CUDA_SUCCESS)
 		result = get.result;
 	if (result != CUDA_SUCCESS && get.pool)
@@ -265,8 +268,11 @@ static struct cl_imported_pool *use_locked(const struct cl_pool_resolved *resolv
 	return pool;
 }
 
-/* Imports the pool of @resolved as *@pool, which has one reference, for @device.  The caller has the pool's turn. */
-static CUresult import_new(const struct cl_pool_resolved *resolved, uint64_t exporter, CUdevice device,
+/*
+ * Imports the pool of @resolved as *@pool, which has one reference, for @device.  The caller has the pool's turn, for which
+ * it has waited since @since.
+ */
+static CUresult import_new(const struct cl_pool_resolved *resolved, uint64_t exporter, CUdevice device, uint64_t since,
 			   struct cl_imported_pool **pool)
 {
 	struct cl_imported_pool *fresh = calloc(1, sizeof *fresh);
@@ -274,7 +280,7 @@ static CUresult import_new(const struct cl_pool_resolved *resolved, uint64_t exp
 
 	if (!fresh)
 		return cl_virtual_say(resolved->handle.pid, -ENOMEM);
-	result = import(resolved, &fresh->handle);
+	result = import(resolved, since, &fresh->handle);
 	if (result != CUDA_SUCCESS) {
 		free(fresh);
 		return result;
@@ -297,6 +303,7 @@ static CUresult get(const struct cl_pool_resolved *resolved, CUdevice device, st
 	uint64_t exporter = (uint64_t)resolved->stamp.file_id << 32 | (uint32_t)cl_mix(created);
 	CUresult result = CUDA_SUCCESS;
 	struct cl_turn turn;
+	uint64_t since;
 
 	cl_lock(&cl_imports_lock);
 	*pool = use_locked(resolved, exporter, device);
@@ -305,11 +312,12 @@ static CUresult get(const struct cl_pool_resolved *resolved, CUdevice device, st
 		return result;
 	}
 	/* another thread may be importing or destroying it */
+	since = cl_now();
 	cl_turn_begin_locked(&turn, turn_key(exporter, resolved->handle.pool));
 	*pool = use_locked(resolved, exporter, device);
 	cl_unlock(&cl_imports_lock);
 	if (!*pool)
-		result = import_new(resolved, exporter, device, pool);
+		result = import_new(resolved, exporter, device, since, pool);
 	cl_turn_end(&turn);
 	return result;
 }

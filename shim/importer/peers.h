@@ -22,7 +22,9 @@ struct cl_peer {
 	bool detached;	    /* cannot be found: a successor has its file id; freed with its last hold */
 	bool listed;	    /* among the idle ones, of which mostly nothing is held; see peers.c */
 	struct cl_node node; /* in that list */
-	_Atomic uint64_t unserved; /* since when no service of it answers; 0: one may.  Also without the lock */
+	/* the next two also without the lock; cl_now(), ns */
+	_Atomic uint64_t unserved; /* since when no service of it answers; 0: one may */
+	_Atomic uint64_t in_vain;  /* when a request last ended that it had not answered in time; 0: none has */
 	struct cl_region region;
 };
 

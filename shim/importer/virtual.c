@@ -458,15 +458,13 @@ static CUresult get_and_map(const struct cl_resolved *resolved, struct cl_asking
 	return result;
 }
 
-/* Sets the exporter to ask, and for how long. */
-static void begin_asking(struct cl_asking *asking, struct cl_peer *peer)
+/* Sets the exporter to ask, and for how long from @begin on. */
+static void begin_asking(struct cl_asking *asking, struct cl_peer *peer, uint64_t begin)
 {
-	uint64_t now = cl_now();
-
 	asking->region = &peer->region;
-	asking->until = now + CL_VIRTUAL_WAIT;
+	asking->until = begin + CL_VIRTUAL_WAIT;
 	asking->more = CL_VIRTUAL_WAIT;
-	asking->latest = now + CL_VIRTUAL_LONGEST;
+	asking->latest = begin + CL_VIRTUAL_LONGEST;
 }
 
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address)
@@ -496,7 +494,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	if (cl_mirror_on_unmapped != on_unmapped)
 		cl_mirror_on_unmapped = on_unmapped;
 	cl_unlock(&cl_imports_lock);
-	begin_asking(&asking, peer);
+	begin_asking(&asking, peer, cl_now());
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	for (;;) {
 		get.result = CUDA_SUCCESS;
@@ -531,15 +529,17 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	return result;
 }
 
-CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid)
+CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid, uint64_t since)
 {
 	const struct target target = { peer, asking->record, asking->generation };
 	const struct timespec pause = { 0, 1000000 };
 	int err;
 
-	begin_asking(asking, peer);
+	begin_asking(asking, peer, atomic_load(&peer->in_vain) > since ? since : cl_now());
 	while ((err = cl_ask(asking)), may_come(&target, err) && cl_now() < asking->until)
 		nanosleep(&pause, NULL);
+	if (err == -ETIMEDOUT)
+		atomic_store(&peer->in_vain, cl_now());
 	if (err >= 0 || err == -EIO)
 		return CUDA_SUCCESS;
 	return is_stale(&target, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(pid, err);

@@ -48,13 +48,15 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result);
 struct cl_asking;
 /*
  * Asks the service of @peer, process @pid, by cl_ask(), with CL_VIRTUAL_WAIT for each batch and CL_VIRTUAL_LONGEST for
- * all.  Sets @asking->region and the deadline.
+ * all.  Sets @asking->region and the deadline.  The caller has waited since @since (cl_now(), ns) for its turn to ask.  If
+ * the exporter has left a request unanswered meanwhile, the deadline counts from @since: so callers that wait for each
+ * other don't wait for a stopped exporter one after another.
  * Returns:
  *	CUDA_SUCCESS			@asking->take() was called, and has succeeded or refused with -EIO
  *	CUDA_ERROR_INVALID_HANDLE	the handle is stale or its exporter is dead
  *	any other			no answer; it is logged once
  */
-CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid);
+CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid, uint64_t since);
 /*
  * Returns CUDA_SUCCESS, or CUDA_ERROR_INVALID_DEVICE, as for a legacy handle, if the memory of @record, which @peer's
  * process @pid has, is surely on a device that this process does not see (CUDA_VISIBLE_DEVICES).  That is logged once.

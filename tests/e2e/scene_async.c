@@ -351,6 +351,7 @@ const struct scene async_scenes[] = {
 	{ "async-visible", async_visible, 0 },
 	{ "async-large", async_large, 0 },
 	{ "async-together", async_together, 0 },
+	{ "async-stopped-threads", async_stopped_threads, 0 },
 	{ "async-pool-taken", async_pool_taken, 0 },
 	{ "async-pool-taken-twice", async_pool_taken_twice, 0 },
 	{ "async-used", async_used, 0 },

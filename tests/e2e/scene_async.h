@@ -51,6 +51,7 @@ void async_types(void);
 
 /* scene_async_pools.c */
 void async_together(void);
+void async_stopped_threads(void);
 void async_pool_taken(void);
 void async_pool_taken_twice(void);
 void async_used(void);

@@ -3,8 +3,12 @@
  * Scenes of one pool that a process imports more than once (18): by several threads that open blocks of it, and by the
  * program itself, which got its descriptor.  The driver gives the same pool each time and counts (measured).
  */
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "scene_async.h"
 #include "scene_pool.h"
+#include "scene_virtual.h"
 
 /* Two blocks of one pool are opened and closed by several threads. */
 void async_together(void)
@@ -30,6 +34,50 @@ void async_together(void)
 		   (unsigned long long)r->v[1]);
 	}
 	async_curtain(p, c);
+}
+
+/*
+ * Several threads open something of an exporter that stands still.  All of them have their error as soon as one alone would
+ * have it, and its memory can be opened when the exporter goes on.  C opens stream-ordered memory, D virtual memory.
+ */
+void async_stopped_threads(void)
+{
+	enum { THREADS = 4, SIDES = 2 };
+	struct actor *p = ENTER("P", .env = ALL), *side[SIDES] = { ENTER("C"), ENTER("D") };
+	struct handle handle[SIDES];
+	uint64_t at = virtual_reserve(p, PIECE), import;
+	const struct wire_reply *r;
+	double start;
+	int status;
+
+	virtual_map(p, at, PIECE, OWN);
+	handle[0] = export_block(p, async_alloc(p, SMALL, OWN));
+	handle[1] = export_block(p, at);
+	for (int i = 0; i < SIDES; i++)
+		for (uint64_t which = 0; which < 2; which++)
+			ask(side[i], OP_a_keep, handle[i].bytes, (const uint64_t[6]){ which });
+	kill(p->pid, SIGSTOP);
+	if (waitpid(p->pid, &status, WUNTRACED) != p->pid || !WIFSTOPPED(status))
+		break_off("P is not stopped");
+	start = now_ms();
+	for (int i = 0; i < SIDES; i++)
+		tell(side[i], OP_a_together, NULL, (const uint64_t[6]){ THREADS, 1, OWN, 1 });
+	for (int i = 0; i < SIDES; i++) {
+		r = hear(side[i], 50000);
+		ok(r->result && !refused(r->result) && !r->v[0] && now_ms() - start < 8000,
+		   "%s P is stopped: %d threads of %s open its memory, and all have an error (%d, %.0f ms)", i ? "17" : "18",
+		   THREADS, side[i]->name, r->result, now_ms() - start);
+	}
+	kill(p->pid, SIGCONT);
+	for (int i = 0; i < SIDES; i++) {
+		ok(count_said(side[i], "does not answer") == 1, "%s says why, once", side[i]->name);
+		import = open_block(side[i], &handle[i]);
+		ok(reads(side[i], import, SMALL, OWN, NULL), "P goes on: %s opens it", side[i]->name);
+		close_block(side[i], import);
+		leave(side[i]);
+	}
+	leave(p);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /* Who comes first, and who goes first. */

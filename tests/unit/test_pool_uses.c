@@ -239,8 +239,8 @@ static bool becomes(const _Atomic bool *it)
 }
 
 /* The exporter of both pools answers for the one only when the other one has come.  A record has its pool's number here. */
-CUresult __wrap_cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid);
-CUresult __wrap_cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid)
+CUresult __wrap_cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid, uint64_t since);
+CUresult __wrap_cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid, uint64_t since)
 {
 	struct cl_piece piece = { .record = asking->record };
 

@@ -236,12 +236,12 @@ static void exporter_goes(bool ends)
 
 	cl_identity_self(&cl_self.identity);
 	CHECK_EQUAL(cl_region_open(&peer.region, folder_fd, its->file_id, NULL), 0);
-	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1, 0), CUDA_SUCCESS);
 	CHECK_EQUAL(have(its, end), true);
 	/* it lives, and may make another service */
-	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), CUDA_ERROR_OPERATING_SYSTEM);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1, 0), CUDA_ERROR_OPERATING_SYSTEM);
 	CHECK_EQUAL(have(its, ends ? end_file : lose_file), 0);
-	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), expected);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1, 0), expected);
 	/* another process has its number, and listens there */
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	{
@@ -250,7 +250,7 @@ static void exporter_goes(bool ends)
 		socket_path(its, to.sun_path);
 		CHECK(!bind(listener, (struct sockaddr *)&to, sizeof to) && !listen(listener, 5));
 	}
-	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1), expected);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1, 0), expected);
 	CHECK_EQUAL(taken.n, 1);
 	close(listener);
 	cl_region_close(&peer.region);
