@@ -104,16 +104,26 @@ static void on_unmapped(const struct cl_mirror_name *name, uint64_t id)
 }
 
 /* ------------------------------------------------------------ what the exporter hands over */
+/* Returns true if the memory of @record of @peer is surely on a device that this process does not see. */
+static bool is_hidden(const struct cl_peer *peer, uint32_t record, uint32_t generation)
+{
+	const struct cl_region *region = &peer->region;
+
+	/* if the record is another block's by now, the handle is stale */
+	return cl_device_is_hidden(region, region->record[record].device) &&
+	       cl_life_generation(cl_record_life(region, record)) == generation;
+}
+
 /* What an open has got from the exporter's service so far. */
 struct getting {
 	struct cl_peer *peer;
 	uint32_t file_id, pid;
+	uint32_t record; /* of the piece that the handle names */
 	uint64_t exporter;
 	bool all;	 /* the driver imports each piece, also those that seem to be mapped here already */
 	uint64_t known;	 /* so many of the pieces were mapped here before the exporter was asked: the first ones */
 	struct cl_serve_run *run; /* the ranges that these cover */
-	CUresult result; /* of the driver's last import, or of cl_virtual_sees() */
-	bool said;	 /* of cl_virtual_sees(), which has said why */
+	CUresult result; /* of the driver's last import */
 	struct cl_mirror_piece *piece;
 	uint64_t n, room;
 };
@@ -131,8 +141,24 @@ static bool make_room(struct getting *get)
 }
 
 /*
+ * Leaves out the last piece that has come, beside the one that the handle names.  CUDA has no say in that: there is no
+ * legacy handle of memory of several devices.
+ */
+static void leave_out(struct getting *get)
+{
+	cl_log_once(CL_LOG_INFO,
+		    "memory of process %u is opened without some that lies beside it, on a device that this process does not "
+		    "see, as CUDA_VISIBLE_DEVICES has it",
+		    get->pid);
+	cl_lock(&cl_imports_lock);
+	drop_locked(get->exporter, get->piece[--get->n].id);
+	cl_unlock(&cl_imports_lock);
+}
+
+/*
  * Takes one piece from the service: holds its record, and has the driver import @fd unless the allocation is mapped
- * here already.  Returns 0, -EIO if the driver refuses, or another -errno.
+ * here already.  A piece on a hidden device is left out, unless the handle names it: it stays a hole in the mirror.
+ * Returns 0, -EIO if the driver refuses, or another -errno.
  */
 static int take(void *arg, const struct cl_piece *piece, int fd)
 {
@@ -164,10 +190,10 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	*mine = (struct cl_mirror_piece){ .offset = piece->offset, .size = piece->size, .id = id, .fd = -1 };
 	if (known && !get->all)
 		return 0;
-	get->result = cl_virtual_sees(get->peer, piece->record, piece->generation, get->pid);
-	get->said = get->result != CUDA_SUCCESS;
-	if (get->said)
-		return -EIO;
+	if (piece->record != get->record && is_hidden(get->peer, piece->record, piece->generation)) {
+		leave_out(get);
+		return 0;
+	}
 	get->result = cl_driver.cuMemImportFromShareableHandle(&mine->memory, (void *)(intptr_t)fd,
 							       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
@@ -277,11 +303,7 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 
 CUresult cl_virtual_sees(const struct cl_peer *peer, uint32_t record, uint32_t generation, uint32_t pid)
 {
-	const struct cl_region *region = &peer->region;
-	bool hidden = cl_device_is_hidden(region, region->record[record].device);
-
-	/* if the record is another block's by now, the handle is stale */
-	if (!hidden || cl_life_generation(cl_record_life(region, record)) != generation)
+	if (!is_hidden(peer, record, generation))
 		return CUDA_SUCCESS;
 	cl_log_once(CL_LOG_WARN,
 		    "memory of process %u cannot be opened by its handle: it is on a device that this process does not see, "
@@ -471,7 +493,8 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 {
 	const struct target target = target_of(resolved);
 	struct cl_peer *peer = resolved->hold->peer;
-	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id, .pid = resolved->pid };
+	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id, .pid = resolved->pid,
+				.record = resolved->stamp.record };
 	struct cl_asking asking = { .record = resolved->stamp.record,
 				    .generation = resolved->stamp.generation,
 				    .take = take,
@@ -498,7 +521,6 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	for (;;) {
 		get.result = CUDA_SUCCESS;
-		get.said = false;
 		result = get_and_map(resolved, &asking, device, address, &err);
 		/* an allocation that was mapped here has been unmapped since: imports all of them the next time */
 		get.all = result == CUDA_ERROR_NOT_FOUND;
@@ -524,7 +546,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		result = cl_virtual_say(resolved->pid, -ENOMEM);
 	else if (result == CUDA_ERROR_NOT_MAPPED) /* nothing is mapped at that offset any more */
 		result = CUDA_ERROR_INVALID_HANDLE;
-	else if (result != CUDA_SUCCESS && !get.said)
+	else if (result != CUDA_SUCCESS)
 		result = say_refused(resolved->pid, result);
 	return result;
 }

@@ -8,6 +8,15 @@
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
+/* Virtual memory is made on the device of the current context, and is for that device. */
+static int here(void)
+{
+	CUdevice device = 0;
+
+	SURE(cu.cuCtxGetDevice(&device));
+	return device;
+}
+
 void do_v_reserve(const struct wire_request *q)
 {
 	CUdeviceptr address = 0;
@@ -25,7 +34,7 @@ void do_v_create(const struct wire_request *q)
 {
 	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 					 .requestedHandleTypes = (CUmemAllocationHandleType)q->a[1],
-					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+					 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = here() } };
 	CUmemGenericAllocationHandle handle = 0;
 
 	TIMED(cu.cuMemCreate(&handle, q->a[0], &property, 0));
@@ -39,7 +48,7 @@ void do_v_release(const struct wire_request *q)
 
 static CUresult map(CUdeviceptr address, size_t size, CUmemGenericAllocationHandle handle)
 {
-	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = here() },
 				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUresult result = cu.cuMemMap(address, size, 0, handle, 0);
 
@@ -121,7 +130,7 @@ void do_peer(const struct wire_request *q)
 void do_v_many(const struct wire_request *q)
 {
 	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+					 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = here() } };
 	CUmemGenericAllocationHandle handle;
 
 	for (uint64_t i = 0; i < q->a[1]; i++)

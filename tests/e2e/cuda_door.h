@@ -51,6 +51,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuCtxPushCurrent_v2, cuCtxPushCurrent, 4000)                                             \
 	X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000)                                               \
 	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000)                                                  \
+	X(cuCtxGetDevice, cuCtxGetDevice, 2000)                                                    \
 	X(cuCtxSynchronize, cuCtxSynchronize, 2000)                                                \
 	X(cuMemAlloc_v2, cuMemAlloc, 3020)                                                         \
 	X(cuMemHostAlloc, cuMemHostAlloc, 2020)                                                    \

@@ -337,6 +337,48 @@ static void hidden_device(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
+/*
+ * C sees device 1 alone.  In one reservation P has memory of both devices side by side.  A handle that names memory of
+ * device 1 gives that, and leaves out what is hidden; one that names memory of device 0 is refused as a legacy one.
+ */
+static void hidden_neighbour(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " " TWO), *b, *c;
+	struct handle handle, legacy;
+	uint64_t at, import, start;
+	int bare, result;
+
+	if (!has_two(p))
+		return;
+	b = ENTER("B", .bare = true, .env = TWO " CUDA_VISIBLE_DEVICES=1");
+	c = ENTER("C", .env = TWO " CUDA_VISIBLE_DEVICES=1");
+	legacy = share(p, LEGACY, OWN);
+	bare = try_open(b, &legacy, &import);
+	at = virtual_reserve(p, 8 * PIECE);
+	virtual_map(p, at + 2 * PIECE, PIECE, 2);
+	ASK(p, device, 1);
+	virtual_map(p, at + PIECE, PIECE, 1);
+	virtual_map(p, at + 3 * PIECE, PIECE, 3);
+	handle = export_block(p, at + PIECE);
+	result = try_open(c, &handle, &import);
+	ok(!result && reads(c, import, PIECE, 1, NULL), "17 C opens memory that it sees, beside some that it does not (%d)", result);
+	if (!result)
+		close_block(c, import);
+	handle = export_block(p, at);
+	result = try_open(c, &handle, &start);
+	ok(!result && reads(c, start + PIECE, PIECE, 1, NULL) && reads(c, start + 3 * PIECE, PIECE, 3, NULL),
+	   "17 by the reservation: C reads all that it sees, with a hole (%d)", result);
+	if (!result)
+		close_block(c, start);
+	handle = export_block(p, at + 2 * PIECE);
+	result = try_open(c, &handle, &import);
+	ok(bare && result == bare, "17 a handle of what is hidden is refused (%d), as a legacy one bare (%d)", result, bare);
+	leave(b);
+	leave(c);
+	leave(p);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 /* --------------------------------------------------- where an import differs (doc/differences.md) */
 /*
  * One handle is opened in two contexts of a process; and the program unmaps an import by itself, which CUDA lets it do
@@ -389,6 +431,7 @@ const struct scene shared_scenes[] = {
 	{ "shared-end-meanwhile", end_meanwhile, 0 },
 	{ "shared-devices", devices, 0 },
 	{ "shared-hidden-device", hidden_device, 0 },
+	{ "shared-hidden-neighbour", hidden_neighbour, 0 },
 	{ "shared-unlike", unlike, 0 },
 	{ 0 }
 };

@@ -72,7 +72,7 @@
 	/* thread i opens, reads and closes handle i % 2, whose first byte is that value + i % 2 -> opens, wrong bytes */ \
 	X(v_reserve)	 /* bytes -> address of a reservation */                                   \
 	X(v_free)	 /* address, bytes of the reservation */                                   \
-	X(v_create)	 /* bytes, handle types -> allocation */                                   \
+	X(v_create)	 /* bytes, handle types -> allocation on the current context's device */    \
 	X(v_release)	 /* allocation */                                                          \
 	X(v_map)	 /* address, bytes, allocation */                                          \
 	X(v_unmap)	 /* address, bytes */                                                      \
