@@ -30,28 +30,38 @@ static bool has_holders(struct cl_exporter *ex, uint32_t record)
 	return cl_record_holders(ex->blocks.region, record, NULL, 0) != 0;
 }
 
+/* Finds a process that lives and holds @record.  Returns false if there is none. */
+static bool find_living_locked(struct cl_exporter *ex, uint32_t record, struct cl_view_holder *holder, unsigned int *slot)
+{
+	struct cl_view view = { .region = *ex->blocks.region, .now = cl_now() };
+	uint16_t slots[HOLDERS_SEEN];
+	unsigned int n = cl_record_holders(&view.region, record, slots, HOLDERS_SEEN);
+
+	for (unsigned int i = 0; i < n && i < HOLDERS_SEEN; i++) {
+		*slot = slots[i];
+		if (cl_view_slot(&view, *slot, holder) && holder->alive)
+			return true;
+	}
+	return false;
+}
+
 /* Returns an entry that names a living holder of @record, or NULL: there is none, or no memory. */
 static struct cl_still_entry *entry_new_locked(struct cl_exporter *ex, uint32_t record,
 					     struct cl_view_holder *holder)
 {
-	struct cl_view view = { .region = *ex->blocks.region, .now = cl_now() };
-	uint16_t slot[HOLDERS_SEEN];
-	unsigned int n = cl_record_holders(&view.region, record, slot, HOLDERS_SEEN);
 	struct cl_still_entry *entry;
+	unsigned int slot;
 
-	for (unsigned int i = 0; i < n && i < HOLDERS_SEEN; i++) {
-		if (!cl_view_slot(&view, slot[i], holder) || !holder->alive)
-			continue;
-		entry = calloc(1, sizeof *entry);
-		if (!entry)
-			return NULL;
-		entry->link.key = record;
-		entry->slot = slot[i];
-		entry->about.pid = holder->who.pid;
-		memcpy(entry->about.name, holder->name, sizeof entry->about.name);
-		return entry;
-	}
-	return NULL;
+	if (!find_living_locked(ex, record, holder, &slot))
+		return NULL;
+	entry = calloc(1, sizeof *entry);
+	if (!entry)
+		return NULL;
+	entry->link.key = record;
+	entry->slot = slot;
+	entry->about.pid = holder->who.pid;
+	memcpy(entry->about.name, holder->name, sizeof entry->about.name);
+	return entry;
 }
 
 /* Fills in when and where @holder has opened the block, as its own file says.  Wants both locks. */
@@ -114,11 +124,20 @@ static void tell_locked(const struct cl_still_entry *entry)
 	cl_happened_locked(CL_FINDING_FREED_WHILE_MAPPED, &about, entry->free_stack);
 }
 
-/* Removes @entry.  Makes a finding of it unless another one tells of the same hold. */
+/*
+ * Returns true if @entry tells of something that no other finding tells of.  That a holder ended without closing
+ * virtual memory says nothing of what it read there before.
+ */
+static bool is_to_be_told(const struct cl_still_entry *entry)
+{
+	return entry->unmapped ? entry->anew : !entry->died;
+}
+
+/* Removes @entry, and makes a finding of it if @tell. */
 static void end_locked(struct cl_exporter *ex, struct cl_still_entry *entry, bool tell)
 {
 	cl_table_remove(&ex->still_mapped.entries, &entry->link);
-	if (tell && !entry->died && (!entry->unmapped || entry->anew))
+	if (tell && is_to_be_told(entry))
 		tell_locked(entry);
 	free(entry);
 }
@@ -184,6 +203,25 @@ void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *blo
 	entry->about.at = cl_now();
 }
 
+/* Something else was mapped where the memory of @entry was.  If a living process holds that memory, names such a one. */
+static void set_anew_locked(struct cl_exporter *ex, struct cl_still_entry *entry)
+{
+	struct cl_view_holder holder;
+	unsigned int slot;
+
+	if (!is_held(ex, entry) || !find_living_locked(ex, (uint32_t)entry->link.key, &holder, &slot))
+		return;
+	entry->anew = true;
+	if (slot == entry->slot)
+		return;
+	/* when and where that one opened it is not known here */
+	entry->slot = slot;
+	entry->about.pid = holder.who.pid;
+	memcpy(entry->about.name, holder.name, sizeof entry->about.name);
+	entry->about.when = 0;
+	entry->about.stack = 0;
+}
+
 void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint64_t size, uint64_t allocation)
 {
 	struct cl_link *link, *next;
@@ -192,10 +230,10 @@ void cl_still_mapped_anew_locked(struct cl_exporter *ex, uint64_t address, uint6
 		struct cl_still_entry *entry = (struct cl_still_entry *)link;
 
 		/* the same allocation at its old place has the bytes that the holders read */
-		if (entry->unmapped && entry->about.key < address + size &&
+		if (entry->unmapped && !entry->anew && entry->about.key < address + size &&
 		    address < entry->about.key + entry->about.size &&
 		    !(allocation && allocation == entry->allocation && address == entry->about.key))
-			entry->anew = true;
+			set_anew_locked(ex, entry);
 	}
 }
 

@@ -6,7 +6,7 @@
  * An entry is made at the free: only then the holder's own file still says where it has opened the
  * block.  The finding is made when the last holder has closed the block, since only then it is
  * known how long that was.  No finding is made where another one tells of the same hold: the
- * holder died (CL_FINDING_HOLD_RECLAIMED), the block was forced out (CL_FINDING_HELD_FORCED_OUT), or
+ * holder died (CL_FINDING_HOLD_RECLAIMED; but see cl_still_mapped_anew_locked()), the block was forced out (CL_FINDING_HELD_FORCED_OUT), or
  * it is still mapped when this process ends (the report's class held-in-limbo, which under
  * CULIMBO_MODE=observe has blocks that the driver has back).
  *
@@ -46,9 +46,9 @@ void cl_still_discard(struct cl_still_entry *entry);
 
 /*
  * unmapped(): the program unmaps @block, virtual memory, at @stack.  If others hold it an entry is made, with and
- * without CULIMBO_STRICT.  mapped_anew(): the program maps something at @address.  If a block that was there is
- * still held, and is not what is mapped now, its entry becomes a finding when the last holder closes it: until
- * then that holder reads the old bytes.  @allocation is the number of what is unmapped, or mapped as a whole;
+ * without CULIMBO_STRICT.  mapped_anew(): the program maps something at @address.  If a living process still holds a
+ * block that was there, and that is not what is mapped now, its entry becomes a finding when the last holder closes it or
+ * ends: until then that holder reads the old bytes.  @allocation is the number of what is unmapped, or mapped as a whole;
  * 0 stands for another one, or a part.
  */
 void cl_still_unmapped_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t allocation,

@@ -401,6 +401,7 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-peers", virtual_peers, 0 },
 	{ "virtual-flips", virtual_flips, 0 },
 	{ "virtual-told", virtual_told, 0 },
+	{ "virtual-told-of-ends", virtual_told_of_ends, 0 },
 	{ "virtual-misused", virtual_misused, 0 },
 	{ "virtual-cached", virtual_cached, 0 },
 	{ "virtual-many", virtual_many, 0 },

@@ -19,6 +19,9 @@ void virtual_curtain(struct actor *p, struct actor *c);
 /* scene_virtual_cached.c */
 void virtual_cached(void);
 
+/* scene_virtual_ends.c */
+void virtual_told_of_ends(void);
+
 /* scene_virtual_more.c */
 void virtual_dead(void);
 void virtual_stopped(void);
