@@ -212,8 +212,7 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 	CUdevice device;
 	CUresult result;
 
-	/* the driver checks these two before it looks at a legacy handle (measured) */
-	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
+	if (cl_open_has_wrong_arguments(dptr, flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (cl_observes())
 		return open(dptr, handle, flags);

@@ -181,9 +181,8 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (resolved.own && dptr && !cl_observes())
 		return import_own(&resolved, dptr, handle, flags, open);
 	result = cl_open_begin(&o, &resolved, CL_MEMORY);
-	/* the driver would check the flags first, even without a context (measured) */
 	if (result != CUDA_SUCCESS)
-		return flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? result : CUDA_ERROR_INVALID_VALUE;
+		return cl_open_has_wrong_arguments(dptr, flags) ? CUDA_ERROR_INVALID_VALUE : result;
 	if (cl_open_is_of_namesake(&resolved) && !cl_observes())
 		handle = cl_open_rename(&resolved, handle);
 	result = open(dptr, handle, flags);

@@ -344,8 +344,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	CUdevice device;
 	CUresult result;
 
-	/* the driver checks these two before it looks at a legacy handle (measured) */
-	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !dptr)
+	if (cl_open_has_wrong_arguments(dptr, flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = cl_virtual_current_device(&device);
 	if (result != CUDA_SUCCESS)

@@ -42,6 +42,15 @@ struct cl_pool_form;
 struct cl_turn;
 bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, struct cl_turn *turn, uint64_t *key);
 
+/*
+ * Returns true if the driver refuses each open of memory with these arguments, whatever the handle is, by
+ * CUDA_ERROR_INVALID_VALUE.  It looks at them first, even without a context, and at one bit of the flags alone (measured).
+ */
+static inline bool cl_open_has_wrong_arguments(const CUdeviceptr *dptr, unsigned int flags)
+{
+	return !dptr || !(flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
 /* ------------------------------------------------ before and after the driver's call */
 /* cl_open_begin() without a hold: the open is refused, unmanaged, or of a pinned block. */
 CUresult cl_open_unheld(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind);

@@ -43,19 +43,26 @@ static struct handle share(struct actor *p, enum kind kind, unsigned char value)
 /* --------------------------------------------------------------------- wrong opens */
 static int wrong_open(struct actor *c, const struct handle *handle, uint64_t flags, bool nowhere)
 {
-	return ask(c, OP_open, handle->bytes, (const uint64_t[6]){ flags, nowhere })->result;
+	int result = ask(c, OP_open, handle->bytes, (const uint64_t[6]){ flags, nowhere })->result;
+
+	if (!result)
+		close_block(c, c->reply.v[0]);
+	return result;
 }
 
-/* What is wrong about an open besides its handle is answered as for a legacy one, in the same order. */
+/*
+ * What is wrong about an open besides its handle is answered as for a legacy one, in the same order.  Of the flags the
+ * driver looks at one bit (measured): 3 is accepted.
+ */
 static void wrong(void)
 {
-	static const struct { const char *what; uint64_t flags; bool nowhere, no_context; } tries[] = {
-		{ "flags 0", 0, false, false },
-		{ "flags 2", 2, false, false },
-		{ "flags 3", 3, false, false },
-		{ "a null pointer", LAZY, true, false },
-		{ "no context", LAZY, false, true },
-		{ "flags 0 and no context", 0, false, true },
+	static const struct { const char *what; uint64_t flags; bool nowhere, no_context, good; } tries[] = {
+		{ "flags 0", .flags = 0 },
+		{ "flags 2", .flags = 2 },
+		{ "flags 3", .flags = LAZY | 2, .good = true },
+		{ "a null pointer", .flags = LAZY, .nowhere = true },
+		{ "no context", .flags = LAZY, .no_context = true },
+		{ "flags 0 and no context", .flags = 0, .no_context = true },
 	};
 	struct actor *p = ENTER("P", .env = ALL), *b = ENTER("B", .bare = true), *c = ENTER("C");
 	struct handle handle[KINDS];
@@ -70,7 +77,7 @@ static void wrong(void)
 			ASK(b, no_context), ASK(c, no_context);
 		bare = wrong_open(b, &handle[LEGACY], tries[i].flags, tries[i].nowhere);
 		legacy = wrong_open(c, &handle[LEGACY], tries[i].flags, tries[i].nowhere);
-		ok(bare && legacy == bare, "control: %s: an open of a legacy handle gives %d, bare %d", tries[i].what, legacy, bare);
+		ok(tries[i].good == !bare && legacy == bare, "control: %s: an open of a legacy handle gives %d, bare %d", tries[i].what, legacy, bare);
 		for (int kind = VIRTUAL; kind < KINDS; kind++) {
 			result = wrong_open(c, &handle[kind], tries[i].flags, tries[i].nowhere);
 			ok(result == legacy, "17 18 %s: of %s the same (%d)", tries[i].what, kinds[kind], result);

@@ -233,12 +233,14 @@ static CUresult open_call(CUdeviceptr *dptr, CUipcMemHandle in, unsigned int fla
 	uint64_t address;
 
 	/*
-	 * flags are checked before the context, and a capturing stream makes no difference
-	 * (measured)
+	 * flags are checked before the context, and of them only this bit; a capturing stream makes
+	 * no difference (measured)
 	 */
+	bool flagged = flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+
 	if (result)
-		return flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? CUDA_ERROR_INVALID_VALUE : result;
-	if (!dptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+		return flagged ? result : CUDA_ERROR_INVALID_VALUE;
+	if (!dptr || !flagged)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (!result) {
 		memcpy(&handle, in.reserved, sizeof(handle));
