@@ -5,9 +5,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "shim/base/options.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/report_data.h"
 #include "shim/driver/made.h"
+#include "shim/exporter/virtual.h"
 #include "shim/importer/mappings.h"
 #include "shim/importer/open.h"
 #include "shim/refused.h"
@@ -103,6 +105,16 @@ void cl_refused_forget(void)
 }
 
 /* ------------------------------------------------------------------- each refusal */
+/* Returns what CULIMBO_SHARE=all has to do with a handle that was refused. */
+static enum cl_why why_not_by_all(void)
+{
+	if (!cl_shares_all())
+		return CL_WHY_RESULT_ALONE;
+	if (cl_observes())
+		return CL_WHY_ALL_OBSERVES;
+	return cl_virtual_is_slow_driver() ? CL_WHY_ALL_OLD : CL_WHY_ALL;
+}
+
 void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 {
 	struct cl_about import, about = { .kind = CL_MEMORY, .call = CL_CALL_GET_HANDLE, .result = result };
@@ -124,18 +136,25 @@ void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 	about.size = memory.size;
 	about.device = (uint8_t)memory.device;
 	about.made = (uint8_t)memory.made;
+	about.why = (uint8_t)why_not_by_all();
 	stack = cl_stack_write(true);
 	cl_happened(CL_FINDING_REFUSED, &about, stack);
 	remember(&about, stack);
 }
 
-void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result)
+void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result, bool arguments)
 {
 	struct cl_about about = { .kind = CL_MEMORY, .call = CL_CALL_OPEN_HANDLE, .made = CL_MADE_ALLOC,
-				  .result = result, .pid = resolved->pid };
-	CUdevice device;
+				  .result = result, .pid = resolved->pid,
+				  .why = arguments ? CL_WHY_ARGUMENTS : CL_WHY_RESULT_ALONE };
+	CUdevice device = 0;
+	CUcontext current = NULL;
 
 	if (!is_of_memory(result))
+		return;
+	/* then it says that no context is current, and nothing of the handle */
+	if (result == CUDA_ERROR_INVALID_CONTEXT && cl_driver.cuCtxGetCurrent &&
+	    (cl_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current))
 		return;
 	/* the size that the driver would map (measured); in bytes that are no handle it is garbage */
 	memcpy(&about.size, handle->reserved + 16, sizeof about.size);

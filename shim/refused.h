@@ -30,7 +30,10 @@ bool cl_refused_before(CUdeviceptr dptr);
  */
 bool cl_refused_again(CUdeviceptr dptr, CUresult result);
 void cl_refused_forget(void); /* in a forked child */
-/* The driver's cuIpcOpenMemHandle() of @handle, which @resolved is about, gave @result. */
-void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result);
+/*
+ * The driver's cuIpcOpenMemHandle() of @handle, which @resolved is about, gave @result.  @arguments: it refuses its other
+ * arguments with any handle.
+ */
+void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result, bool arguments);
 
 #endif

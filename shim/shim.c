@@ -206,7 +206,7 @@ CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int
 	if (o.stale)
 		cl_open_tell_stale(&resolved, CL_MEMORY, 0, result);
 	else
-		cl_refused_open(&resolved, &handle, result);
+		cl_refused_open(&resolved, &handle, result, cl_open_has_wrong_arguments(dptr, flags));
 	return result;
 }
 

@@ -36,6 +36,7 @@ static struct cl_finding finding_of(enum cl_finding_kind kind, const struct cl_a
 		finding.made = about->made;
 	if (cl_finding_is_note(kind)) {
 		finding.call = about->call;
+		finding.why = about->why;
 		finding.times = !about->more;
 		finding.bytes = about->size;
 	}
@@ -97,7 +98,7 @@ static void log_refused(const struct cl_about *about)
 {
 	static atomic_uint said;
 	unsigned int bit = 1u << about->made, was = atomic_fetch_or_explicit(&said, bit, memory_order_relaxed);
-	const char *hint = cl_note_hint(about->made, about->call, about->result);
+	const char *hint = cl_note_hint(about->made, about->call, about->result, about->why);
 
 	if (was & bit)
 		return;

@@ -25,6 +25,7 @@ struct cl_about {
 	uint8_t kind, device; /* enum cl_kind; ordinal as this process counts */
 	uint8_t made, call;	 /* of a note: enum cl_made, enum cl_call */
 	uint32_t result;	 /* of a refusal: the driver's CUresult */
+	uint8_t why;		 /* of a refusal: enum cl_why */
 	bool more;		 /* of a note: it is counted already, and only its `size` is added */
 	bool unnamed;	 /* the log has enough of this kind: the caller writes how many more there are */
 	bool told;	 /* of a hold that was taken back: the process that held it has reported it at its end */

@@ -64,11 +64,18 @@ const char *cl_call_name(unsigned int call)
 	return call < CL_CALLS ? names[call] : "";
 }
 
-static const char *open_hint(uint32_t result)
+static const char *open_hint(uint32_t result, unsigned int why)
 {
+	if (why == CL_WHY_ARGUMENTS)
+		return "its flags must have cudaIpcMemLazyEnablePeerAccess, and its pointer must not be null: the driver did not "
+		       "look at the handle";
 	switch (result) {
 	case CUDA_ERROR_INVALID_VALUE:
-		return "its flags must be cudaIpcMemLazyEnablePeerAccess, and its 64 bytes as the exporter got them";
+		return "its exporter may have freed it; or its 64 bytes are not as the exporter got them";
+	case CUDA_ERROR_NOT_PERMITTED:
+		return "its exporter may have freed it";
+	case CUDA_ERROR_INVALID_HANDLE:
+		return "its exporter has ended; or another context of this process has it open: then open it there";
 	case CUDA_ERROR_INVALID_CONTEXT:
 		return "a process can't open its own handles, nor those of a process with the same number in another PID "
 		       "namespace";
@@ -82,10 +89,32 @@ static const char *open_hint(uint32_t result)
 	}
 }
 
-const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result)
+/* Of memory that a process with CULIMBO_SHARE=all got no handle of.  NULL: the option has nothing to do with that. */
+static const char *all_hint(unsigned int made, unsigned int why)
 {
+	if (made != CL_MADE_VIRTUAL && made != CL_MADE_VIRTUAL_ALONE && made != CL_MADE_POOL)
+		return NULL;
+	switch (why) {
+	case CL_WHY_ALL:
+		return "CULIMBO_SHARE=all makes handles of such memory, but not of this: doc/sharing.md says what is not shared "
+		       "(what was made past culimbo's hooks, with compression or a usage, or is too large), and the log if "
+		       "something was short";
+	case CL_WHY_ALL_OBSERVES:
+		return "CULIMBO_MODE=observe changes no result, so CULIMBO_SHARE=all makes no handles there";
+	case CL_WHY_ALL_OLD:
+		return "this driver is older than 535, and is asked for no more than the program wants: CULIMBO_SHARE=all,force "
+		       "shares such memory there, too";
+	default:
+		return NULL;
+	}
+}
+
+const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result, unsigned int why)
+{
+	const char *all;
+
 	if (call == CL_CALL_OPEN_HANDLE)
-		return open_hint(result);
+		return open_hint(result, why);
 	if (cl_call_is_by_descriptor(call))
 		return cl_call_is_by_fabric(call) ?
 			       "fabric handles are not covered: free what they share only when every importer is done with it" :
@@ -93,7 +122,8 @@ const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result)
 			       "nothing to do: the pool is shared, and no block of it by this alone" :
 			       "nothing to do: the driver keeps such memory as long as anybody has it mapped, or has a "
 			       "descriptor of it";
-	return made_as[made < CL_MADE_KINDS ? made : CL_MADE_UNKNOWN].hint;
+	all = all_hint(made, why);
+	return all ? all : made_as[made < CL_MADE_KINDS ? made : CL_MADE_UNKNOWN].hint;
 }
 
 const char *cl_ended_word(enum cl_kind kind, bool is_virtual)

@@ -13,8 +13,11 @@ const char *cl_made_words(unsigned int made);
 const char *cl_made_key(unsigned int made);
 /* Returns the name of the driver call @call, an enum cl_call. */
 const char *cl_call_name(unsigned int call);
-/* Returns what the user can do to share memory made as @made, after the driver has refused @call with @result. */
-const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result);
+/*
+ * Returns what the user can do to share memory made as @made, after the driver has refused @call with @result.  @why: an
+ * enum cl_why.
+ */
+const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result, unsigned int why);
 
 /* Returns what its program did to a block to end it: "freed", "destroyed" (an event) or "unmapped" (virtual memory). */
 const char *cl_ended_word(enum cl_kind kind, bool is_virtual);

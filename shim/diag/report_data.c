@@ -525,7 +525,7 @@ bool cl_finding_add_locked(const struct cl_finding *finding)
 enum { TALLIES = CL_FINDINGS / 8 };
 static struct tally {
 	uint32_t kind, stack, result, index;
-	uint8_t made, call, device;
+	uint8_t made, call, device, why;
 } tallies[TALLIES];
 static unsigned int tallies_n;
 
@@ -535,7 +535,8 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 	struct cl_finding *entry;
 
 	while (t < end && (t->kind != note->kind || t->stack != note->stack || t->result != note->result ||
-			   t->made != note->made || t->call != note->call || t->device != note->device))
+			   t->made != note->made || t->call != note->call || t->device != note->device ||
+			   t->why != note->why))
 		t++;
 	/* @note only adds bytes to an earlier note, and that one has no entry */
 	if (t == end && !note->times)
@@ -545,7 +546,7 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 			return;
 		tallies_n++;
 		*t = (struct tally){ note->kind, note->stack, note->result, parts.findings.used - 1,
-				     note->made, note->call,  note->device };
+				     note->made, note->call,  note->device, note->why };
 		return;
 	}
 	begin_locked(true);

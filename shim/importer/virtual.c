@@ -287,6 +287,12 @@ static void let_go(struct getting *get)
 }
 
 /* ----------------------------------------------------------------------- errors */
+/* Returns true if @err says that the exporter has no service now. */
+static bool has_no_service(int err)
+{
+	return err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET;
+}
+
 CUresult cl_virtual_say(uint32_t pid, int err)
 {
 	cl_log_once(CL_LOG_WARN,
@@ -294,8 +300,9 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 		    err == -ETIMEDOUT ? "it does not answer; is it stopped?" :
 		    err == -EBUSY     ? "what is mapped there changes too often, or its driver refuses it" :
 		    err == -EMFILE    ? "there are no descriptors left, here or there" :
-		    err == -EPERM     ? "it is another user's" :
+		    err == -EPERM     ? "it is another user's, or another process listens in its place" :
 		    err == -EPROTO    ? "it has another version of culimbo" :
+		    has_no_service(err) ? "it has no descriptor service: it ends, or has lost its socket" :
 					strerror(-err),
 		    -err);
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
@@ -340,12 +347,6 @@ static bool lives(const struct target *target)
 	uint64_t life = cl_record_life(&target->peer->region, target->record);
 
 	return cl_life_generation(life) == target->generation && cl_life_state(life) == CL_EXPORTED;
-}
-
-/* Returns true if @err says that the exporter has no service now. */
-static bool has_no_service(int err)
-{
-	return err == -ENOENT || err == -ECONNREFUSED || err == -ECONNRESET;
 }
 
 /* Returns true if @err says that the handle of @target is stale for good, or that its exporter is dead. */

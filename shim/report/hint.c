@@ -239,7 +239,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 	case CL_REPORT_REFUSED:
 	case CL_REPORT_DESCRIPTOR:
 		snprintf(to, n, "%s", g->others || !g->n ? "nothing need be done" :
-							   cl_note_hint(g->made, g->call, g->result));
+							   cl_note_hint(g->made, g->call, g->result, g->why));
 		break;
 	case CL_REPORT_CLASSES:
 		snprintf(to, n, "nothing to do");

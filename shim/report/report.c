@@ -46,7 +46,7 @@ static bool same_group(const struct cl_report_group *a, const struct cl_report_g
 	return a->class == b->class && a->kind == b->kind && a->device == b->device &&
 	       a->others == b->others && a->place[0] == b->place[0] && a->place[1] == b->place[1] &&
 	       a->pid == b->pid && a->file_id == b->file_id && a->made == b->made && a->call == b->call &&
-	       a->result == b->result && a->told == b->told && a->exporter_gone == b->exporter_gone;
+	       a->result == b->result && a->told == b->told && a->exporter_gone == b->exporter_gone && a->why == b->why;
 }
 
 static uint32_t hash_of(const struct cl_report_group *g)
@@ -54,7 +54,8 @@ static uint32_t hash_of(const struct cl_report_group *g)
 	uint64_t h = 0xcbf29ce484222325u;
 	uint32_t words[] = { (uint32_t)g->class | (uint32_t)g->kind << 8 | (uint32_t)g->device << 16,
 			     (uint32_t)g->place[0], (uint32_t)g->place[1], g->pid, g->file_id,
-			     (uint32_t)g->made | (uint32_t)g->call << 8 | (uint32_t)g->exporter_gone << 16, g->result };
+			     (uint32_t)g->made | (uint32_t)g->call << 8 | (uint32_t)g->exporter_gone << 16 | (uint32_t)g->why << 24,
+			     g->result };
 
 	for (unsigned int i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		h = (h ^ words[i]) * 0x100000001b3u;
@@ -215,6 +216,7 @@ static void add_finding(struct cl_report *report, const struct cl_finding *f)
 		key.result = f->result;
 	if (cl_finding_is_note(f->kind)) {
 		key.call = f->call;
+		key.why = f->why;
 		key.result = f->result;
 		if (f->times)
 			times = f->times;

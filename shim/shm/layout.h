@@ -217,6 +217,17 @@ enum cl_made {
 	CL_MADE_KINDS,
 };
 
+/* What a note of a refusal says besides the driver's result. */
+enum cl_why {
+	CL_WHY_RESULT_ALONE,
+	CL_WHY_ARGUMENTS,    /* of an open: its flags, or where its result was to go, and not its handle */
+	/* of a handle: the process had CULIMBO_SHARE=all, and yet got none */
+	CL_WHY_ALL,
+	CL_WHY_ALL_OBSERVES, /* under CULIMBO_MODE=observe */
+	CL_WHY_ALL_OLD,	     /* on a driver that is asked for descriptors only by force */
+	CL_WHYS,
+};
+
 /* The call that a note is of.  Behind each that shares by a descriptor is the one by a fabric handle. */
 enum cl_call {
 	CL_CALL_GET_HANDLE,  /* cuIpcGetMemHandle */
@@ -330,7 +341,8 @@ struct cl_finding {
 	uint32_t result;	/* of a refusal, and of an open after the free: the driver's CUresult */
 	uint8_t exporter_gone;	/* of a stale handle: its exporter had ended, and need not have freed the block */
 	uint8_t told;		/* of a hold that was taken back: its process had reported it */
-	uint8_t unused[18];
+	uint8_t why;		/* of a refusal: enum cl_why */
+	uint8_t unused[17];
 };
 _Static_assert(sizeof(struct cl_finding) == 128, "layout 7");
 

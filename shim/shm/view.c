@@ -457,6 +457,8 @@ bool cl_view_finding(const struct cl_view *view, uint32_t index, struct cl_findi
 	finding->block_kind = (uint8_t)kind_of(finding->block_kind);
 	if (finding->made >= CL_MADE_KINDS)
 		finding->made = CL_MADE_UNKNOWN;
+	if (finding->why >= CL_WHYS)
+		finding->why = CL_WHY_RESULT_ALONE;
 	/* an unknown call's words would be wrong ones */
 	return !cl_finding_is_note(finding->kind) || finding->call < CL_CALLS;
 }

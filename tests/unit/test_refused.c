@@ -349,22 +349,117 @@ IN_A_CHILD(a_forked_child_counts_none_of_its_parents_imports_by_descriptor)
 	CHECK(cl_descriptor_imports_wait());
 }
 
+/* ------------------------------------------------------------------------ hints */
+static CUresult of_open;
+static CUresult CUDAAPI open_refused(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags)
+{
+	return of_open;
+}
+static bool has_context;
+static CUresult CUDAAPI current(CUcontext *ctx)
+{
+	*ctx = has_context ? CONTEXT_A : NULL;
+	return CUDA_SUCCESS;
+}
+static CUresult CUDAAPI old_version(int *version)
+{
+	*version = 12010;
+	return CUDA_SUCCESS;
+}
+
+/* Returns the hint of the newest note, or "" if there is none. */
+static const char *newest_hint(void)
+{
+	struct cl_view view = own();
+	uint32_t n = cl_own.header ? cl_view_findings(&view) : 0;
+	struct cl_finding f;
+
+	if (!n)
+		return "";
+	CHECK(cl_view_finding(&view, n - 1, &f));
+	CHECK_EQUAL(f.kind, CL_FINDING_REFUSED);
+	return cl_note_hint(f.made, f.call, f.result, f.why);
+}
+
+static const char *hint_of_open(CUresult result, unsigned int flags)
+{
+	CUipcMemHandle handle = { .reserved = { 1 } };
+	CUdeviceptr p;
+
+	of_open = result;
+	CHECK_EQUAL(cl_memory_import(&p, handle, flags, open_refused), result);
+	return newest_hint();
+}
+
+IN_A_CHILD(the_hint_of_a_refused_open_is_of_what_was_wrong)
+{
+	const unsigned int lazy = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuCtxGetCurrent = current;
+	/* no context is current: that is no matter of the memory */
+	CHECK(!hint_of_open(CUDA_ERROR_INVALID_CONTEXT, lazy)[0]);
+	has_context = true;
+	CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_CONTEXT, lazy), "its own handles"));
+	CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_VALUE, 0), "flags"));
+	CHECK(!strstr(hint_of_open(CUDA_ERROR_INVALID_VALUE, lazy), "flags"));
+	CHECK(strstr(newest_hint(), "freed"));
+	CHECK(!strstr(hint_of_open(CUDA_ERROR_INVALID_VALUE, lazy | 2), "flags"));
+	CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_HANDLE, lazy), "ended"));
+	CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_DEVICE, lazy), "CUDA_VISIBLE_DEVICES"));
+}
+
+static const char *hint_of_handle(void)
+{
+	CUipcMemHandle handle;
+
+	cl_refused_forget();
+	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE), CUDA_ERROR_INVALID_VALUE);
+	return newest_hint();
+}
+
+IN_A_CHILD(who_has_the_option_is_not_told_to_set_it)
+{
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
+	cl_driver.cuMemGetAddressRange_v2 = range;
+	cl_driver.cuPointerGetAttribute = attribute;
+	cl_driver.cuIpcGetMemHandle = refused;
+	cl_driver.cuDriverGetVersion = old_version;
+	refuses = CUDA_ERROR_INVALID_VALUE;
+	mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the fake driver wants it */
+	say_device_memory();
+	says.legacy = says.has_context = false;
+	CHECK(strstr(hint_of_handle(), "--share-all"));
+	cl_options.share.number = CL_SHARE_ALL_FORCE;
+	CHECK(!strstr(hint_of_handle(), "--share-all") && strstr(newest_hint(), "not shared"));
+	cl_options.share.number = CL_SHARE_ALL;
+	CHECK(strstr(hint_of_handle(), "all,force"));
+	cl_options.mode.number = CL_MODE_OBSERVE;
+	CHECK(strstr(hint_of_handle(), "observe"));
+	/* the option has nothing to do with host memory */
+	says.type = CU_MEMORYTYPE_HOST;
+	CHECK(strstr(hint_of_handle(), "cudaHostRegister"));
+}
+
 static void each_kind_has_its_words(void **state)
 {
 	for (unsigned int made = 0; made < CL_MADE_KINDS; made++) {
 		CHECK(cl_made_words(made)[0] && cl_made_key(made)[0]);
-		CHECK(cl_note_hint(made, CL_CALL_GET_HANDLE, 1)[0]);
+		for (unsigned int why = 0; why < CL_WHYS; why++)
+			CHECK(cl_note_hint(made, CL_CALL_GET_HANDLE, 1, why)[0]);
+		CHECK(cl_note_hint(made, CL_CALL_GET_HANDLE, 1, CL_WHY_RESULT_ALONE)[0]);
 		for (unsigned int other = 0; other < made; other++)
 			CHECK(strcmp(cl_made_key(made), cl_made_key(other)) != 0);
 	}
 	for (unsigned int call = 0; call < CL_CALLS; call++)
 		CHECK(cl_call_name(call)[0]);
 	for (uint32_t result = 1; result < 1000; result++)
-		CHECK(cl_note_hint(CL_MADE_ALLOC, CL_CALL_OPEN_HANDLE, result)[0]);
+		CHECK(cl_note_hint(CL_MADE_ALLOC, CL_CALL_OPEN_HANDLE, result, CL_WHY_RESULT_ALONE)[0]);
 	/* what a damaged file has */
 	CHECK(!strcmp(cl_made_key(200), "unknown"));
 	CHECK(!cl_call_name(200)[0]);
-	CHECK(cl_note_hint(200, 200, 1)[0]);
+	CHECK(cl_note_hint(200, 200, 1, 200)[0]);
 }
 
 int main(void)
@@ -375,6 +470,8 @@ int main(void)
 		cmocka_unit_test(what_is_refused_again_is_only_counted),
 		cmocka_unit_test(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known),
 		cmocka_unit_test(a_forked_child_counts_none_of_its_parents_imports_by_descriptor),
+		cmocka_unit_test(the_hint_of_a_refused_open_is_of_what_was_wrong),
+		cmocka_unit_test(who_has_the_option_is_not_told_to_set_it),
 		cmocka_unit_test(each_kind_has_its_words),
 	};
 

@@ -64,7 +64,7 @@ void cu_check_refused(void)
 		}
 	for (unsigned int made = 0; made < CL_MADE_KINDS; made++)
 		say(&handles[made], "CUDA makes no legacy handle of ", cl_made_words(made),
-		    cl_note_hint(made, CL_CALL_GET_HANDLE, 0));
+		    cl_note_hint(made, CL_CALL_GET_HANDLE, 0, CL_WHY_RESULT_ALONE));
 	say(&opens, "CUDA did not open a handle", "", "`culimbo report` has the error, and where it was opened");
 	cu_scan_free(&scan);
 	close(dirfd);
