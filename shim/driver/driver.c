@@ -11,6 +11,7 @@
  * pthread_once() won't do: it makes a system call even if no thread waits.
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -77,4 +78,11 @@ bool cl_driver_works(void)
 		return true;
 	result = cl_driver.cuDevicePrimaryCtxGetState(0, &flags, &active);
 	return result != CUDA_ERROR_NOT_INITIALIZED && result != CUDA_ERROR_DEINITIALIZED;
+}
+
+int cl_driver_no_descriptor(CUresult result)
+{
+	if (result == CUDA_ERROR_DEINITIALIZED || !cl_driver_works())
+		return -ESTALE;
+	return result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
 }

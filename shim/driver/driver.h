@@ -60,5 +60,14 @@ bool cl_driver_find(cl_dlsym_fn *real_dlsym);
  * a process that has called that (measured): each call gives CUDA_ERROR_NOT_INITIALIZED.  Any thread.
  */
 bool cl_driver_works(void);
+/*
+ * The driver has made no descriptor, by @result, which is not CUDA_SUCCESS.  Returns what the descriptor service answers:
+ *	-ESTALE	the driver shuts down, because this process is in exit(): what is asked for ends with it.  An importer
+ *		asks again until the process has ended, and then refuses the handle as stale
+ *	-EMFILE	this process has no descriptors left
+ *	-EIO	the driver refuses it for another reason
+ * May call the driver.  Any thread, without a lock of ours.
+ */
+int cl_driver_no_descriptor(CUresult result);
 
 #endif

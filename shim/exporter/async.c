@@ -558,7 +558,7 @@ int cl_async_descriptor(uint64_t handle, uint64_t number)
 	cl_lock(&cl_exports_lock);
 	end_export_locked(pool);
 	cl_unlock(&cl_exports_lock);
-	return result == CUDA_SUCCESS ? fd : result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
+	return result == CUDA_SUCCESS ? fd : cl_driver_no_descriptor(result);
 }
 
 void cl_async_forget(void)

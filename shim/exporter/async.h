@@ -115,8 +115,8 @@ bool cl_async_is_added(CUmemoryPool pool);
 bool cl_async_is_shareable(CUmemoryPool pool);
 /*
  * Has the driver make a descriptor of the pool whose CUmemoryPool is @handle and whose number is @number: another
- * pool may have got its handle.  Returns it, for the caller to close; -ESTALE if the pool is not known or is being
- * destroyed; -EMFILE if no descriptor is left; -EIO if the driver refuses.
+ * pool may have got its handle.  Returns it, for the caller to close; -ESTALE if the pool is not known, is being
+ * destroyed, or ends with this process; -EMFILE if no descriptor is left; -EIO if the driver refuses.
  */
 int cl_async_descriptor(uint64_t handle, uint64_t number);
 

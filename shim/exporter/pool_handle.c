@@ -41,7 +41,7 @@ static int copy_kept(const struct cl_own_fd *kept)
 
 /*
  * Answers a request for a block of a pool, as a cl_service_pieces, with one piece: a descriptor of the whole pool.
- * -ESTALE: the handle's generation is over, or the pool is being destroyed.
+ * -ESTALE: the handle's generation is over, the pool is being destroyed, or the process is in exit().
  */
 static int pool_pieces(struct cl_exporter *ex, const struct cl_request *request, struct cl_piece *piece, int *fds,
 		       uint32_t *total)

@@ -234,7 +234,7 @@ static int make_descriptor(uint64_t address, int *fd)
 	cl_driver.cuMemRelease(handle);
 	if (result == CUDA_SUCCESS)
 		return *fd < 0 ? *fd : 0;
-	return result == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EIO;
+	return cl_driver_no_descriptor(result);
 }
 
 /* Makes descriptors of @n pieces; of fewer if not so many may be in flight, time is over, or a later one fails.  Returns how many, or -errno. */

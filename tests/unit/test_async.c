@@ -401,6 +401,31 @@ IN_A_CHILD(descriptors_of_a_pool_take_no_number_of_the_programs)
 	CHECK(fcntl(fd, F_GETFD) < 0);
 }
 
+static CUresult shuts_down(CUdevice device, unsigned int *flags, int *active)
+{
+	return CUDA_ERROR_DEINITIALIZED;
+}
+
+/* A process in exit() has a service for a moment longer than a driver. */
+IN_A_CHILD(while_the_driver_shuts_down_a_handle_is_stale)
+{
+	const uint64_t pool = (uint64_t)(uintptr_t)NEW_POOL;
+	uint64_t number;
+
+	start_with_a_pool();
+	number = cl_async_hand_out(NEW_POOL);
+	drv.export_result = CUDA_ERROR_OPERATING_SYSTEM;
+	CHECK_EQUAL(cl_async_descriptor(pool, number), -EMFILE);
+	drv.export_result = CUDA_ERROR_NOT_SUPPORTED;
+	CHECK_EQUAL(cl_async_descriptor(pool, number), -EIO);
+	drv.export_result = CUDA_ERROR_DEINITIALIZED;
+	CHECK_EQUAL(cl_async_descriptor(pool, number), -ESTALE);
+	/* whatever it says of the pool */
+	drv.export_result = CUDA_ERROR_INVALID_VALUE;
+	cl_driver.cuDevicePrimaryCtxGetState = shuts_down;
+	CHECK_EQUAL(cl_async_descriptor(pool, number), -ESTALE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -415,6 +440,7 @@ int main(void)
 		cmocka_unit_test(an_export_in_the_middle_of_a_set_waits_for_it),
 		cmocka_unit_test(what_is_set_while_another_thread_exports_is_kept),
 		cmocka_unit_test(the_driver_has_it_again_where_the_export_fails),
+		cmocka_unit_test(while_the_driver_shuts_down_a_handle_is_stale),
 		cmocka_unit_test(threads_that_read_and_set_it_see_no_other_while_it_is_raised),
 	};
 
