@@ -16,6 +16,7 @@
 static struct sim_context primary[SIM_DEVICES_MAX];
 static unsigned int primary_flags[SIM_DEVICES_MAX];
 static uint64_t next_context;
+struct sim_context *sim_contexts;
 
 /* ---- creating and ending contexts; under sim.lock ---- */
 
@@ -31,6 +32,11 @@ static void context_begin(struct sim_context *context, CUdevice device, unsigned
 	context->peers = 0;
 	memset(context->limits, 0, sizeof(context->limits));
 	sim_streams_init(context);
+	if (context->listed)
+		return;
+	context->listed = true;
+	context->earlier = sim_contexts;
+	sim_contexts = context;
 }
 
 void sim_context_begin_green(struct sim_context *green, struct sim_context *whole)

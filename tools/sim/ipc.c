@@ -131,6 +131,21 @@ static bool still_open(const struct sim_region *region)
 	return false;
 }
 
+/*
+ * Returns true if another context of this process has the block at @offset of @segment open: then
+ * an open is refused.  Measured for contexts of one device; those of others are taken not to matter.
+ */
+static bool other_context_has(const struct sim_context *context, uint32_t segment, uint64_t offset)
+{
+	for (struct sim_context *other = sim_contexts; other; other = other->earlier)
+		for (struct sim_region *r = other->regions; r && other != context && other->device == context->device; r = r->next)
+			if (r->kind == SIM_IMPORT && r->segment == segment)
+				for (unsigned int i = 0; i < r->import_slots; i++)
+					if (r->imports[i].count && r->imports[i].offset == offset)
+						return true;
+	return false;
+}
+
 static CUresult map_import(struct sim_context *context, const struct handle *handle,
 			   uint32_t segment, struct sim_region **region)
 {
@@ -187,6 +202,9 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 			region = r;
 	result = CUDA_ERROR_INVALID_VALUE;
 	if (pool_segment_device(segment) != handle->device)
+		goto drop;
+	result = CUDA_ERROR_INVALID_HANDLE;
+	if (other_context_has(context, segment, handle->offset))
 		goto drop;
 	if (!region) {
 		result = map_import(context, handle, segment, &region);

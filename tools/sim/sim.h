@@ -166,6 +166,8 @@ struct sim_context {
 	bool primary;
 	bool alive;
 	struct sim_context *whole; /* of a green context: the primary one, the owner of all made in it */
+	struct sim_context *earlier; /* in sim_contexts; green ones are not there */
+	bool listed;
 	unsigned int references; /* of a primary context */
 	unsigned int flags;
 	unsigned int api_version;
@@ -190,6 +192,8 @@ struct sim {
 	atomic_int running; /* operations that workers run now */
 };
 extern struct sim sim;
+
+extern struct sim_context *sim_contexts; /* all that were ever made, the latest first; under sim.lock */
 
 /* The contexts that the calling thread has pushed; the last is current. */
 struct sim_current {
