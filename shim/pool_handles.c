@@ -168,10 +168,11 @@ static CUresult open_own(const struct cl_pool_resolved *resolved, CUdeviceptr *d
  */
 static CUresult open_resolved(struct cl_pool_resolved *resolved, CUdevice device, CUdeviceptr *dptr)
 {
+	/* cuIpcOpenMemHandle() spoils no stream capture, and an import of a pool's pointer does (measured) */
+	CL_CALLS_OF_OURS;
 	struct cl_context_name name = cl_context_name_current();
 	struct cl_pool_open *open = cl_pool_open_prepare();
 	struct cl_imported_pool *pool;
-	struct cl_stay stay;
 	CUresult result;
 
 	if (!open)
@@ -186,15 +187,9 @@ static CUresult open_resolved(struct cl_pool_resolved *resolved, CUdevice device
 		result = cl_imported_pool_get(resolved, device, &pool);
 	if (result == CUDA_SUCCESS) {
 		result = cl_imported_pool_give_access(pool, device);
-		/*
-		 * cuIpcOpenMemHandle() spoils no stream capture, and an import of a pool's pointer does (measured): so
-		 * the import is made in the capture mode that allows it
-		 */
-		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 		if (result == CUDA_SUCCESS)
 			result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
 							(CUmemPoolPtrExportData *)(void *)resolved->form.data);
-		cl_stay_end(&stay);
 		if (result == CUDA_SUCCESS) {
 			cl_pool_open_add(open, *dptr, &name, pool);
 			return result;

@@ -53,13 +53,12 @@ static enum cl_made made_of(CUdeviceptr dptr, const struct cl_memory_made *memor
 
 struct cl_memory_made cl_memory_made(CUdeviceptr dptr)
 {
+	CL_CALLS_OF_OURS;
 	struct cl_memory_made memory = { .made = CL_MADE_UNKNOWN, .base = dptr };
 	CUdeviceptr base = dptr;
-	struct cl_stay stay;
 	int device = 0;
 	size_t size = 0;
 
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	if (cl_driver.cuMemGetAddressRange_v2(&base, &size, dptr) == CUDA_SUCCESS) {
 		memory.base = base;
 		memory.size = size;
@@ -71,7 +70,6 @@ struct cl_memory_made cl_memory_made(CUdeviceptr dptr)
 	memory.made = made_of(dptr, &memory);
 	if (memory.made != CL_MADE_UNKNOWN && ASK(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dptr) && device > 0)
 		memory.device = device;
-	cl_stay_end(&stay);
 	return memory;
 }
 

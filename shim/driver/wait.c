@@ -40,14 +40,12 @@ static CUresult make_pinned(void **at, size_t size)
 /* Frees @at, whose free the driver has refused because of a capture that began after @at was allocated. */
 static __attribute__((noinline, cold)) void end_relaxed(CUdeviceptr at, bool pinned)
 {
-	struct cl_stay stay;
+	CL_CALLS_OF_OURS;
 
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	if (pinned)
 		cl_driver.cuMemFreeHost((void *)(uintptr_t)at);
 	else
 		cl_driver.cuMemFree_v2(at);
-	cl_stay_end(&stay);
 }
 
 static inline CUresult end_pinned(void *at)

@@ -88,6 +88,7 @@ bool cl_async_is_on(void)
 /* Exports the pool @handle.  *@fd is in flight then: a program that starts meanwhile does not inherit it. */
 static CUresult export_pool(CUmemoryPool handle, int *fd)
 {
+	CL_CALLS_OF_OURS;
 	CUresult result;
 
 	cl_flight_begin();
@@ -159,15 +160,13 @@ static void make_stand_in(CUdevice device)
 /* Returns false if the driver is not initialised yet. */
 static bool make_all(void)
 {
-	struct cl_stay stay;
+	CL_CALLS_OF_OURS;
 	int n;
 
 	if (cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS)
 		return false;
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	for (CUdevice device = 0; device < n && device < DEVICES; device++)
 		make_stand_in(device);
-	cl_stay_end(&stay);
 	return true;
 }
 
@@ -238,15 +237,13 @@ CUmemoryPool cl_async_instead_of(CUmemoryPool handle, CUdevice *device)
 
 void cl_async_set_again(void)
 {
-	struct cl_stay stay;
+	CL_CALLS_OF_OURS;
 	CUmemoryPool current;
 
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	for (CUdevice device = 0; device < DEVICES; device++)
 		if (stand_ins[device] && cl_driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS &&
 		    current == defaults[device])
 			cl_driver.cuDeviceSetMemPool(device, stand_ins[device]);
-	cl_stay_end(&stay);
 }
 
 /* ------------------------------------------------------------- pools of the program */
@@ -296,7 +293,6 @@ struct cl_async_pool *cl_async_destroy_begin(struct cl_exporter *ex, CUmemoryPoo
 {
 	struct timespec until = cl_after(EXPORT_WAIT);
 	struct cl_async_pool *pool;
-	struct cl_stay stay;
 	int fd = -1;
 
 	cl_lock(&cl_exports_lock);
@@ -310,12 +306,8 @@ struct cl_async_pool *cl_async_destroy_begin(struct cl_exporter *ex, CUmemoryPoo
 		;
 	cl_unlock(&cl_exports_lock);
 	/* an importer that opens one of its blocks, which may stay in the limbo, needs a descriptor of the pool */
-	if (pool->ready) {
-		cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-		if (export_pool(handle, &fd) != CUDA_SUCCESS)
-			fd = -1;
-		cl_stay_end(&stay);
-	}
+	if (pool->ready && export_pool(handle, &fd) != CUDA_SUCCESS)
+		fd = -1;
 	cl_lock(&cl_exports_lock);
 	cl_table_remove(&pools, &pool->link);
 	/* a fork waits for this lock, too */
@@ -542,7 +534,6 @@ int cl_async_descriptor(uint64_t handle, uint64_t number)
 {
 	CUmemoryPool of = (CUmemoryPool)(uintptr_t)handle;
 	struct cl_async_pool *pool;
-	struct cl_stay stay;
 	CUresult result;
 	int fd = -1;
 
@@ -552,9 +543,7 @@ int cl_async_descriptor(uint64_t handle, uint64_t number)
 	cl_unlock(&cl_exports_lock);
 	if (!pool)
 		return -ESTALE;
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	result = export_pool(of, &fd);
-	cl_stay_end(&stay);
 	cl_lock(&cl_exports_lock);
 	end_export_locked(pool);
 	cl_unlock(&cl_exports_lock);

@@ -29,15 +29,14 @@ static CUmemoryPool pool_of_stream(CUstream stream, bool per_thread)
  */
 static void copy_access(CUmemoryPool instead, CUmemoryPool from, CUdevice own)
 {
+	CL_CALLS_OF_OURS;
 	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
 	CUmemAccess_flags has, wanted;
-	struct cl_stay stay;
 	int n = 0;
 
 	if (!cl_driver.cuMemPoolGetAccess || !cl_driver.cuMemPoolSetAccess ||
 	    cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS || n < 2)
 		return;
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	for (CUdevice device = 0; device < n && device < CL_ASYNC_DEVICES; device++) {
 		access.location.id = device;
 		if (device != own && cl_driver.cuMemPoolGetAccess(&wanted, from, &access.location) == CUDA_SUCCESS &&
@@ -47,7 +46,6 @@ static void copy_access(CUmemoryPool instead, CUmemoryPool from, CUdevice own)
 			cl_driver.cuMemPoolSetAccess(instead, &access, 1);
 		}
 	}
-	cl_stay_end(&stay);
 }
 
 CUresult cl_async_alloc_captured(CUdeviceptr *dptr, size_t bytes, CUmemoryPool from, CUstream stream, bool per_thread)

@@ -193,14 +193,10 @@ static bool share(struct cl_exporter *ex, CUipcMemHandle *to, CUdeviceptr dptr)
 
 bool cl_pool_share(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
-	struct cl_stay stay;
-	bool shared;
-
 	/* cuIpcGetMemHandle() spoils no capture, and an export of a pool's pointer does (measured) */
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	shared = share(ex, handle, dptr);
-	cl_stay_end(&stay);
-	return shared;
+	CL_CALLS_OF_OURS;
+
+	return share(ex, handle, dptr);
 }
 
 /* ------------------------------------------------------- opens by this process itself */

@@ -240,17 +240,15 @@ static int make_descriptor(uint64_t address, int *fd)
 /* Makes descriptors of @n pieces; of fewer if not so many may be in flight, time is over, or a later one fails.  Returns how many, or -errno. */
 static int make_descriptors(uint64_t base, const struct cl_piece *piece, int n, int *fds)
 {
+	CL_CALLS_OF_OURS;
 	uint64_t until = cl_now() + cl_virtual_batch_time;
-	struct cl_stay stay;
 	int err = 0, made = 0;
 
 	n = (int)cl_flight_most((unsigned int)n);
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	while (!err && made < n && (!made || cl_now() < until)) {
 		err = make_descriptor(base + piece[made].offset, &fds[made]);
 		made += !err;
 	}
-	cl_stay_end(&stay);
 	return made ? made : err;
 }
 

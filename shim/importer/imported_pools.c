@@ -173,25 +173,20 @@ static CUresult give_all_access(CUmemoryPool pool, CUdevice device)
 
 CUresult cl_imported_pool_give_access(struct cl_imported_pool *pool, CUdevice device)
 {
-	CUresult result;
-	struct cl_stay stay;
+	CL_CALLS_OF_OURS;
 
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	result = give_all_access(pool->handle, device);
-	cl_stay_end(&stay);
-	return result;
+	return give_all_access(pool->handle, device);
 }
 
 void cl_imported_pools_add_device(CUdevice of, CUdevice device, void (*give_up)(struct cl_imported_pool *pool))
 {
+	CL_CALLS_OF_OURS;
 	struct cl_imported_pool *some[16];
 	struct cl_link *link, *next;
-	struct cl_stay stay;
 	unsigned int n;
 
 	if (of < 0 || of >= CL_MIRROR_DEVICES || device < 0 || device >= CL_MIRROR_DEVICES)
 		return;
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	/* sixteen at a time, since the driver is called without the lock: .devices says which pools are done */
 	do {
 		n = 0;
@@ -211,7 +206,6 @@ void cl_imported_pools_add_device(CUdevice of, CUdevice device, void (*give_up)(
 			give_up(some[i]);
 		}
 	} while (n == 16);
-	cl_stay_end(&stay);
 }
 
 /* ------------------------------------------------------------------------- imports */
@@ -324,16 +318,12 @@ static CUresult get(const struct cl_pool_resolved *resolved, CUdevice device, st
 
 CUresult cl_imported_pool_get(const struct cl_pool_resolved *resolved, CUdevice device, struct cl_imported_pool **pool)
 {
-	struct cl_stay stay;
-	CUresult result;
+	CL_CALLS_OF_OURS;
 
 	if (device < 0 || device >= CL_MIRROR_DEVICES || !cl_driver.cuMemPoolImportFromShareableHandle ||
 	    !cl_driver.cuMemPoolImportPointer || !cl_driver.cuMemPoolDestroy)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	result = get(resolved, device, pool);
-	cl_stay_end(&stay);
-	return result;
+	return get(resolved, device, pool);
 }
 
 CUmemoryPool cl_imported_pool_handle(const struct cl_imported_pool *pool)

@@ -415,16 +415,13 @@ static _Atomic uint64_t peers[CL_MIRROR_DEVICES];
 
 void cl_virtual_peer(CUdevice of, CUdevice device)
 {
-	struct cl_stay stay;
+	CL_CALLS_OF_OURS;
 
 	if (of < 0 || of >= CL_MIRROR_DEVICES || device < 0 || device >= CL_MIRROR_DEVICES)
 		return;
 	atomic_fetch_or(&peers[of], UINT64_C(1) << device);
-	if (!cl_mirrors_any())
-		return;
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	cl_mirrors_add_device(of, device);
-	cl_stay_end(&stay);
+	if (cl_mirrors_any())
+		cl_mirrors_add_device(of, device);
 }
 
 uint64_t cl_virtual_peers(CUdevice device)
@@ -492,6 +489,7 @@ static void begin_asking(struct cl_asking *asking, struct cl_peer *peer, uint64_
 
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address)
 {
+	CL_CALLS_OF_OURS;
 	const struct target target = target_of(resolved);
 	struct cl_peer *peer = resolved->hold->peer;
 	struct getting get = { .peer = peer, .file_id = resolved->stamp.file_id, .pid = resolved->pid,
@@ -502,7 +500,6 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 				    .arg = &get };
 	const struct timespec pause = { 0, 1000000 };
 	unsigned int starts = 1;
-	struct cl_stay stay;
 	CUresult result;
 	int err;
 
@@ -519,7 +516,6 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		cl_mirror_on_unmapped = on_unmapped;
 	cl_unlock(&cl_imports_lock);
 	begin_asking(&asking, peer, cl_now());
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	for (;;) {
 		get.result = CUDA_SUCCESS;
 		result = get_and_map(resolved, &asking, device, address, &err);
@@ -537,7 +533,6 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 			asking.most = 0;
 		nanosleep(&pause, NULL);
 	}
-	cl_stay_end(&stay);
 	/* it has answered, and was asked anew */
 	if (err == -ETIMEDOUT && starts > 1)
 		err = -EBUSY;

@@ -97,15 +97,12 @@ void cl_pool_open_add(struct cl_pool_open *fresh, CUdeviceptr address, const str
 
 void cl_pool_open_gives_up(struct cl_exporter *ex, struct cl_imported_pool *pool)
 {
-	CUmemoryPool refused;
-	struct cl_stay stay;
-
 	/* the program destroys nothing: a capture of it must not become invalid */
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	refused = cl_imported_pool_put(pool);
+	CL_CALLS_OF_OURS;
+	CUmemoryPool refused = cl_imported_pool_put(pool);
+
 	if (refused)
 		cl_pool_end_later(ex, refused);
-	cl_stay_end(&stay);
 }
 
 /* Ends a close of @open, which .closing counts. */
