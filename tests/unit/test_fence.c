@@ -148,6 +148,7 @@ static CUresult id_of(CUstream handle, unsigned long long *id)
 static void start_with_streams(void)
 {
 	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_options.grace_bytes.number = BLOCKS * DEVICE_STEP; /* each block keeps a page */
 	stalled = -1;
 	cl_driver.cuEventCreate = create;
 	cl_driver.cuEventDestroy_v2 = destroy;
