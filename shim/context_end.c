@@ -43,14 +43,12 @@ struct cl_context_end cl_context_end_begin(CUcontext ctx, CUdevice device)
 /* Closes an address that virtual memory was opened at, as often as it was opened. */
 static void close_virtual(CUdeviceptr address, uint64_t opens)
 {
-	struct cl_stay stay;
+	/* the program unmaps nothing: a capture of it must not become invalid */
+	CL_CALLS_OF_OURS;
 	CUresult result;
 
-	/* the program unmaps nothing: a capture of it must not become invalid */
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	while (opens--)
 		cl_mirror_close(address, &result);
-	cl_stay_end(&stay);
 }
 
 static void forget_mappings(struct cl_context *context)

@@ -12,30 +12,32 @@ struct elsewhere {
 
 static void *elsewhere_main(void *of)
 {
+	CL_CALLS_OF_OURS;
 	const struct elsewhere *elsewhere = of;
-	struct cl_stay stay;
 
 	cl_thread_begin();
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
 	elsewhere->call(elsewhere->arg);
-	cl_stay_end(&stay);
 	return NULL;
+}
+
+/* Calls @call in this thread if its current context lives, or if it has none.  Returns false otherwise. */
+static bool call_here(void (*call)(void *), void *arg)
+{
+	CL_CALLS_OF_OURS;
+
+	if (cl_context_pool_free_refusal() != CUDA_SUCCESS)
+		return false;
+	call(arg);
+	return true;
 }
 
 int cl_without_ended_context(void (*call)(void *), void *arg)
 {
 	struct elsewhere elsewhere = { call, arg };
-	struct cl_stay stay;
 	pthread_t thread;
-	bool here;
 	int err;
 
-	cl_stay_begin(&stay, NULL, CL_STAY_RELAXED);
-	here = cl_context_pool_free_refusal() == CUDA_SUCCESS;
-	if (here)
-		call(arg);
-	cl_stay_end(&stay);
-	if (here)
+	if (call_here(call, arg))
 		return 0;
 	err = cl_thread_start(&thread, elsewhere_main, &elsewhere);
 	if (!err)
