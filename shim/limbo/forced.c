@@ -40,8 +40,8 @@ static void tell_rest_locked(struct cl_exporter *ex)
 
 	if (rest)
 		cl_log(CL_LOG_WARN,
-		       "%llu more freed blocks are given back although processes map them: together such blocks take "
-		       "more than CULIMBO_HELD_BYTES, %llu",
+		       "%llu more freed blocks go back to the driver although other processes map them: such blocks take "
+		       "more of a device than CULIMBO_HELD_BYTES, %llu",
 		       (unsigned long long)rest, (unsigned long long)cl_options.held_bytes.number);
 }
 

@@ -326,19 +326,19 @@ IN_A_CHILD(beyond_a_limit_the_log_names_20_blocks_and_counts_the_rest)
 	cl_options.held_bytes.number = 1;
 	hold(&other, 1);
 	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HELD_FORCED_OUT]), 50);
-	CHECK_EQUAL(logged("maps it: freed blocks that others map"), 20);
-	CHECK_EQUAL(logged(": 30 more freed blocks are given back although"), 1);
+	CHECK_EQUAL(logged("maps it: freed blocks that other processes map"), 20);
+	CHECK_EQUAL(logged(": 30 more freed blocks go back to the driver although"), 1);
 	/* each by a call of its own */
 	hold(&other, 30);
 	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HELD_FORCED_OUT]), 80);
-	CHECK_EQUAL(logged("maps it: freed blocks that others map"), 20);
-	CHECK_EQUAL(logged("more freed blocks are given back although"), 1);
+	CHECK_EQUAL(logged("maps it: freed blocks that other processes map"), 20);
+	CHECK_EQUAL(logged("more freed blocks go back to the driver although"), 1);
 	/* when the burst is over, the next call tells how many these were */
 	turn_clock(CL_BURST_TIME);
 	hold(&other, 1);
-	CHECK_EQUAL(logged("maps it: freed blocks that others map"), 21);
-	CHECK_EQUAL(logged(": 30 more freed blocks are given back although"), 2);
-	CHECK_EQUAL(logged("more freed blocks are given back although"), 2);
+	CHECK_EQUAL(logged("maps it: freed blocks that other processes map"), 21);
+	CHECK_EQUAL(logged(": 30 more freed blocks go back to the driver although"), 2);
+	CHECK_EQUAL(logged("more freed blocks go back to the driver although"), 2);
 }
 
 /* A process that pinned it has no slot and no name. */
