@@ -71,3 +71,15 @@ setup() {
 	[[ $output == *"is built with -fsanitize=address"* ]]
 	[ -z "$(ls to)" ]
 }
+
+@test "if the compiler does not find uthash.h, that is said" {
+	local file
+
+	mkdir -p fake/.libs fake/tools/sim/.libs fake/tests/{bench,differential,e2e,gpu,torture}
+	for file in tools/culimbo .libs/libculimbo.so tests/e2e/{scenes,actor,actor_linked} tests/gpu/conformance \
+		tests/bench/share_cycle tests/differential/differential tests/torture/torture; do
+		cp "$(type -P true)" "fake/$file"
+	done
+	run -1 env CC=false bash "$pack" fake - to
+	[ "$output" = 'pack.sh: there is no uthash.h' ]
+}

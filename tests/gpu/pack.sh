@@ -103,7 +103,7 @@ tar -C / --null -T "$stage.list" -cf - | tar -C "$stage" -xf -
 # beside.sh compiles with it where there is a compiler
 include=$stage$build/tests/gpu/include
 if [ ! -e "$include/uthash.h" ]; then
-	uthash=$(echo '#include <uthash.h>' | ${CC:-cc} -E -xc - 2>/dev/null | sed -n 's/^# 1 "\(.*\/uthash\.h\)".*/\1/p' | head -n 1)
+	uthash=$(echo '#include <uthash.h>' | ${CC:-cc} -E -xc - 2>/dev/null | sed -n 's/^# 1 "\(.*\/uthash\.h\)".*/\1/p' | head -n 1 || :)
 	[ -n "$uthash" ] || die "there is no uthash.h"
 	mkdir -p "$include"
 	cp "$uthash" "$include"
