@@ -36,7 +36,7 @@ struct cl_grace_page {
 	uint64_t blocks;     /* so many waiting blocks of that wheel cover a part of it, those .alone not counted */
 };
 
-/* Returns the number of the page that @block lies in and does not fill, or 0 if it is not one such page. */
+/* Returns the number of the page that @block lies in and does not fill, or 0 if it is not one such page, or page 0. */
 static inline uint64_t only_page(const struct cl_block *block)
 {
 	uint64_t page = block->link.key >> CL_GRACE_PAGE_BITS;
@@ -44,7 +44,7 @@ static inline uint64_t only_page(const struct cl_block *block)
 	return block->size < CL_GRACE_PAGE && (block->link.key + block->size - 1) >> CL_GRACE_PAGE_BITS == page ? page : 0;
 }
 
-/* The pages that a block touches which does not lie in one only. */
+/* The pages that a block touches for which only_page() returns 0. */
 struct pages {
 	uint64_t inner;	   /* bytes of those that it covers wholly */
 	uint64_t outer[2]; /* the numbers of those that it covers in part, */
@@ -55,8 +55,14 @@ static struct pages pages_of(const struct cl_block *block)
 {
 	uint64_t from = block->link.key, to = from + block->size;
 	uint64_t inner_from = (from + CL_GRACE_PAGE - 1) >> CL_GRACE_PAGE_BITS, inner_to = to >> CL_GRACE_PAGE_BITS;
-	struct pages pages = { .inner = (inner_to - inner_from) << CL_GRACE_PAGE_BITS };
+	struct pages pages = { .inner = 0 };
 
+	/* it lies in page 0, which only_page() cannot name */
+	if (inner_from > inner_to) {
+		pages.outer_n = 1;
+		return pages;
+	}
+	pages.inner = (inner_to - inner_from) << CL_GRACE_PAGE_BITS;
 	if (from & (CL_GRACE_PAGE - 1))
 		pages.outer[pages.outer_n++] = inner_from - 1;
 	if (to & (CL_GRACE_PAGE - 1))

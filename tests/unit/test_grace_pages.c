@@ -132,6 +132,26 @@ IN_A_CHILD(the_pages_inside_of_a_block_are_its_alone)
 	CHECK_EQUAL(cl_exporter.grace.pages.n, 0);
 }
 
+/* No driver has memory there, but a sum that ran below 0 would end every grace. */
+IN_A_CHILD(page_0_counts_as_any_other)
+{
+	struct cl_block block[2] = {
+		{ .link.key = 4096, .size = 1024, .record = CL_NO_RECORD },
+		{ .link.key = 0, .size = 4096, .record = CL_NO_RECORD },
+	};
+
+	start_with_budget(64 * PAGE);
+	for (int i = 0; i < 2; i++) {
+		cl_grace_add_locked(&cl_exporter, &block[i], cl_now());
+		CHECK_EQUAL(counted(), PAGE);
+	}
+	cl_grace_remove_locked(&cl_exporter, &block[0]);
+	CHECK_EQUAL(counted(), PAGE);
+	cl_grace_remove_locked(&cl_exporter, &block[1]);
+	CHECK_EQUAL(counted(), 0);
+	CHECK_EQUAL(cl_exporter.grace.pages.n, 0);
+}
+
 /* By its bytes it fits, by its pages it does not. */
 IN_A_CHILD(a_block_of_more_pages_than_the_budget_has_no_grace)
 {
@@ -362,6 +382,7 @@ int main(void)
 		cmocka_unit_test(a_page_counts_once_however_many_blocks_share_it),
 		cmocka_unit_test(a_small_block_counts_as_the_page_that_it_keeps),
 		cmocka_unit_test(the_pages_inside_of_a_block_are_its_alone),
+		cmocka_unit_test(page_0_counts_as_any_other),
 		cmocka_unit_test(a_block_of_more_pages_than_the_budget_has_no_grace),
 		cmocka_unit_test(without_memory_for_an_entry_the_page_counts_for_the_block_alone),
 		cmocka_unit_test(a_block_on_a_page_that_is_counted_anyway_waits_though_it_was_opened),
