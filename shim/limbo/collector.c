@@ -72,13 +72,16 @@ static uint64_t next_grace_locked(struct cl_exporter *ex)
 /* Returns when time alone makes something due; 0: something is due now; UINT64_MAX: nothing will be. */
 static uint64_t next_due_locked(struct cl_exporter *ex)
 {
-	uint64_t fences, grace;
+	uint64_t fences, next;
 
 	if (ex->limbo.ready.n)
 		return 0;
 	fences = cl_fences_wait_locked(ex) ? cl_fences_ask_at_locked(ex, cl_now()) : UINT64_MAX;
-	grace = next_grace_locked(ex);
-	return fences < grace ? fences : grace;
+	next = next_grace_locked(ex);
+	if (fences < next)
+		next = fences;
+	/* the log owes a line */
+	return ex->limbo.forced.rest && ex->limbo.forced.until < next ? ex->limbo.forced.until : next;
 }
 
 static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter *ex, bool end_grace)
@@ -114,7 +117,7 @@ static __attribute__((noinline)) struct cl_collected collect(struct cl_exporter 
 	sum.next = next_due_locked(ex);
 	sum.held = ex->limbo.held.n || ex->limbo.orphaned;
 	/* release: a thread that reads `quiet` then reads our file */
-	if (!ex->limbo.ready.n && !cl_fences_wait_locked(ex) && !ex->grace.waiting &&
+	if (!ex->limbo.ready.n && !cl_fences_wait_locked(ex) && !ex->grace.waiting && !ex->limbo.forced.rest &&
 	    !cl_fences_any_detached_locked(ex) && ex->limbo.events.n <= cl_options.max_events.number)
 		atomic_store_explicit(&ex->limbo.quiet, sum.held ? CL_QUIET_HELD : CL_QUIET_EMPTY,
 				      memory_order_release);

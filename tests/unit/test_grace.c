@@ -341,6 +341,25 @@ IN_A_CHILD(beyond_a_limit_the_log_names_20_blocks_and_counts_the_rest)
 	CHECK_EQUAL(logged("more freed blocks go back to the driver although"), 2);
 }
 
+/* The process may do nothing more with the memory that it shares. */
+IN_A_CHILD(how_many_more_were_forced_out_is_told_though_no_other_is)
+{
+	struct other other = start_other(HOUR);
+	struct cl_collected collected;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_options.held_bytes.number = 1;
+	hold(&other, CL_BURST_NAMED + 30);
+	CHECK_EQUAL(logged(": 1 more freed blocks are given back although"), 1);
+	CHECK_EQUAL(logged("more freed blocks are given back although"), 1);
+	collected = cl_limbo_collect(&cl_exporter, false);
+	CHECK_EQUAL(collected.next, cl_exporter.limbo.forced.until);
+	turn_clock(CL_BURST_TIME);
+	collected = cl_limbo_collect(&cl_exporter, false);
+	CHECK_EQUAL(logged(": 29 more freed blocks are given back although"), 1);
+	CHECK_EQUAL(collected.next, UINT64_MAX);
+}
+
 /* A process that pinned it has no slot and no name. */
 IN_A_CHILD(beyond_a_limit_a_holder_that_is_not_known_has_no_name)
 {
@@ -457,6 +476,7 @@ int main(void)
 		cmocka_unit_test(what_goes_for_somebodys_need_is_not_counted_as_over_the_budget),
 		cmocka_unit_test(beyond_a_limit_the_oldest_held_block_goes_and_its_holder_is_named),
 		cmocka_unit_test(beyond_a_limit_the_log_names_20_blocks_and_counts_the_rest),
+		cmocka_unit_test(how_many_more_were_forced_out_is_told_though_no_other_is),
 		cmocka_unit_test(beyond_a_limit_a_holder_that_is_not_known_has_no_name),
 		cmocka_unit_test(beyond_a_limit_a_block_that_the_driver_refuses_is_said),
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_nothing),
