@@ -24,7 +24,7 @@ struct cl_peer {
 	struct cl_node node; /* in that list */
 	/* the next two also without the lock; cl_now(), ns */
 	_Atomic uint64_t unserved; /* since when no service of it answers; 0: one may */
-	_Atomic uint64_t in_vain;  /* when a request last ended that it had not answered in time; 0: none has */
+	_Atomic uint64_t in_vain;  /* when a request last ended that it had not answered in time; 0: it has answered since */
 	struct cl_region region;
 };
 

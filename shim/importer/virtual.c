@@ -404,6 +404,9 @@ static bool may_come(const struct target *target, int err)
 {
 	if (!has_no_service(err)) {
 		atomic_store(&target->peer->unserved, 0);
+		/* it goes on: who has waited for a turn meanwhile may ask it */
+		if (err != -ETIMEDOUT)
+			atomic_store(&target->peer->in_vain, 0);
 		return err == -ESTALE && lives(target);
 	}
 	return !has_gone(target, err) && may_be_served(target->peer);

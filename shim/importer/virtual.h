@@ -49,8 +49,8 @@ struct cl_asking;
 /*
  * Asks the service of @peer, process @pid, by cl_ask(), with CL_VIRTUAL_WAIT for each batch and CL_VIRTUAL_LONGEST for
  * all.  Sets @asking->region and the deadline.  The caller has waited since @since (cl_now(), ns) for its turn to ask.  If
- * the exporter has left a request unanswered meanwhile, the deadline counts from @since: so callers that wait for each
- * other don't wait for a stopped exporter one after another.
+ * the exporter has left a request unanswered meanwhile, and has answered none since, the deadline counts from @since: so
+ * callers that wait for each other don't wait for a stopped exporter one after another.
  * Returns:
  *	CUDA_SUCCESS			@asking->take() was called, and has succeeded or refused with -EIO
  *	CUDA_ERROR_INVALID_HANDLE	the handle is stale or its exporter is dead

@@ -266,6 +266,30 @@ IN_A_CHILD(a_handle_is_not_stale_when_somebody_else_has_removed_that_file)
 }
 
 /* ---------------------------------------------------------------------- deadlines */
+/* A thread has waited for its turn for longer than an exporter may take, which stood still for a part of that. */
+IN_A_CHILD(who_has_waited_long_still_asks_an_exporter_that_answers_again)
+{
+	struct exporter *its = start_serving(0);
+	struct taken taken = { 0 };
+	struct cl_peer peer = { .slot = -1 };
+	struct cl_asking asking = { .take = take_piece, .arg = &taken };
+	uint64_t since = cl_now() - CL_VIRTUAL_WAIT;
+
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&peer.region, folder_fd, its->file_id, NULL), 0);
+	atomic_store(&peer.in_vain, cl_now());
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1, since), CUDA_ERROR_OPERATING_SYSTEM);
+	CHECK_EQUAL(taken.n, 0);
+	/* another thread has begun to wait later, and is answered */
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1, cl_now()), CUDA_SUCCESS);
+	CHECK_EQUAL(taken.n, 1);
+	taken.n = 0;
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1, since), CUDA_SUCCESS);
+	CHECK_EQUAL(taken.n, 1);
+	cl_region_close(&peer.region);
+	kill_exporter(its);
+}
+
 /* Returns what an asking of eight batches gives.  Its deadline is in a second, and goes @more ms past each batch. */
 static int ask_eight(struct exporter *its, uint64_t more, uint64_t latest, unsigned int *n)
 {
@@ -541,6 +565,7 @@ int main(void)
 		TEST(made_up_answers_are_refused_and_leave_no_descriptor),
 		TEST(more_descriptors_than_there_is_room_for_are_closed),
 		TEST(a_live_handle_that_cannot_be_opened_in_time_is_not_called_stale),
+		TEST(who_has_waited_long_still_asks_an_exporter_that_answers_again),
 		TEST(an_exporter_that_is_slow_and_works_is_waited_for),
 		TEST(however_much_comes_there_is_a_last_moment),
 		TEST(only_what_gets_further_than_before_puts_the_deadline_off),
