@@ -182,7 +182,7 @@ void cl_report_make_hint(struct cl_report *report, const struct cl_report_group 
 		if (g->pid)
 			snprintf(pid, sizeof(pid), "process %u", g->pid);
 		snprintf(to, n, g->made == CL_MADE_VIRTUAL ?
-				"%s read what was there before: it should call %s before its exporter unmaps it, and open a new "
+				"%s could read what was there before: it should call %s before its exporter unmaps it, and open a new "
 				"handle after" :
 				"free it only after %s has called %s: have it say so", pid, close);
 		break;

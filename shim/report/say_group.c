@@ -220,7 +220,7 @@ static void say_after_free(struct cl_emit *e, const struct cl_report_group *g, c
 	}
 	cl_emit_words(e, ", mapped for %s after that", took);
 	if (g->made == CL_MADE_VIRTUAL) {
-		cl_emit_words(e, ": process %u read what was there before", g->pid);
+		cl_emit_words(e, ": process %u could read what was there before", g->pid);
 		return;
 	}
 	/* the same words are for all of them */
