@@ -46,6 +46,17 @@ static void say(const struct sum *sum, const char *refused, const char *of, cons
 		 sum->dead ? ", which has ended," : "", more, sum->times, sum->times == 1 ? "" : "s");
 }
 
+/* Says how often CUDA made no handle of memory that is made as @made. */
+static void say_handles(const struct sum *sum, unsigned int made)
+{
+	const bool shared_by_option = made == CL_MADE_VIRTUAL || made == CL_MADE_VIRTUAL_ALONE || made == CL_MADE_POOL;
+	char advice[600];
+
+	snprintf(advice, sizeof(advice), "%s%s", cl_note_hint(made, CL_CALL_GET_HANDLE, 0, CL_WHY_RESULT_ALONE),
+		 shared_by_option ? ". Where it ran so, its report says why it got none" : "");
+	say(sum, "CUDA makes no legacy handle of ", cl_made_words(made), advice);
+}
+
 void cu_check_refused(void)
 {
 	struct sum handles[CL_MADE_KINDS] = { 0 }, opens = { 0 };
@@ -63,8 +74,7 @@ void cu_check_refused(void)
 			add(&opens, &scan.process[i], counters->opens_refused);
 		}
 	for (unsigned int made = 0; made < CL_MADE_KINDS; made++)
-		say(&handles[made], "CUDA makes no legacy handle of ", cl_made_words(made),
-		    cl_note_hint(made, CL_CALL_GET_HANDLE, 0, CL_WHY_RESULT_ALONE));
+		say_handles(&handles[made], made);
 	say(&opens, "CUDA did not open a handle", "", "`culimbo report` has the error, and where it was opened");
 	cu_scan_free(&scan);
 	close(dirfd);
