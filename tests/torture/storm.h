@@ -142,6 +142,16 @@ void complain(const char *call, int result);
 void fill(CUdeviceptr address, uint64_t token);
 void import_close(struct import *import);
 
+/*
+ * storm_claims.c.  A thread of an importer names its context first: the contexts of two threads are the same, if their
+ * numbers are.
+ */
+void claims_are_of(int context);
+/* Returns true if the thread's context may open the block of @token. */
+bool claim(uint64_t token);
+void claim_end(uint64_t token); /* once for each claim(): the open has failed, or was closed */
+void claims_end(void);		/* the context has ended, and all that was open in it is closed */
+
 /* storm_own.c: threads of an importer share with their own process, each kind of memory */
 void share_own(void);
 void share_own_virtual(CUdevice device);

@@ -314,6 +314,8 @@ void import_close(struct import *import)
 		SURE(cu.cuMemFree_v2(import->address));
 	else
 		SURE(cu.cuMemFreeAsync(import->address, NULL));
+	if (import->kind == OF_MEMORY)
+		claim_end(import->token);
 	*import = (struct import){ .address = 0 };
 }
 
@@ -339,6 +341,8 @@ static void import_open(struct import *import)
 	load_words(&event, slot->event);
 	if (seq % 2 || !token || atomic_load(&slot->seq) != seq)
 		return;
+	if (kind == OF_MEMORY && !claim(token))
+		return;
 	before = published(from, slot, seq, token);
 	if (kind != OF_POOL)
 		result = CALL(cu.cuIpcOpenMemHandle_v2(&import->address, memory,
@@ -349,6 +353,8 @@ static void import_open(struct import *import)
 	after = before && published(from, slot, seq, token);
 	if (result) {
 		import->address = 0;
+		if (kind == OF_MEMORY)
+			claim_end(token);
 		if (after && !exits()) {
 			COUNT(refused_alive);
 			complain(kind == OF_POOL  ? "cuMemPoolImportPointer of a published block" :
@@ -470,6 +476,7 @@ static void *import_thread(void *arg)
 	spot = &me->spot[thread];
 	seed = torture_seed(table->seed, (uint64_t)here << 32 | (uint64_t)(thread + 1) << 16 |
 						 (atomic_load(&me->life) & 0xffff));
+	claims_are_of(owns_context(thread) || thread == RESETS ? thread : 0);
 	if (!context_make(thread, &context))
 		return NULL;
 	while (playing()) {
@@ -495,6 +502,7 @@ static void *import_thread(void *arg)
 			forget_of_context(kept);
 			if (!context_anew(thread, &context))
 				return NULL;
+			claims_end();
 		}
 		if (thread == FORKS && table->may_fork && !exits() && dice(200) == 0)
 			fork_once(&kept[0]);
