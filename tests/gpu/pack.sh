@@ -36,7 +36,7 @@ shift 3
 
 # ------------------------------------------------------------------------- what
 programs=(tests/bench tests/differential tests/e2e tests/gpu tests/torture)
-fetched=(tests/gpu/runtimes tests/gpu/mpi tests/gpu/include tests/gpu/libs tests/gpu/python)
+fetched=(tests/gpu/runtimes tests/gpu/mpi tests/gpu/include tests/gpu/libs)
 for file in tools/culimbo .libs/libculimbo.so; do
 	[ -x "$build/$file" ] || die "$build is no finished build tree"
 done
