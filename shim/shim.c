@@ -321,8 +321,11 @@ static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr
 
 	if (!shares)
 		return cl_driver.cuMemFree_v2(dptr);
-	if (cl_pool_opens_any() && cl_pool_open_refuses_free(dptr))
-		return not_ours(dptr, cl_context_refusal());
+	if (cl_pool_opens_any() && cl_pool_open_refuses_free(dptr)) {
+		/* an error of a capture, which the driver's free spoils, comes before one of the memory (measured) */
+		result = cl_driver.cuMemFree_v2(CL_NO_MEMORY);
+		return not_ours(dptr, result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result);
+	}
 	/* what was imported there is not what was exported there before, see pool_imports.h */
 	if (cl_pool_imports_any(&cl_exporter) && cl_pool_import_free(&cl_exporter, dptr, &result, &wake))
 		return import_freed(result, wake);

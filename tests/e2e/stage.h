@@ -39,6 +39,8 @@
 #define NOT_READY 600
 #define NOT_PERMITTED 800
 #define NOT_SUPPORTED 801
+#define CAPTURE_UNSUPPORTED 900
+#define CAPTURE_INVALIDATED 901
 
 /* ------------------------------------------------------------------- scenes */
 enum {
