@@ -142,6 +142,32 @@ static bool begin_own(const struct cl_resolved *resolved)
 	return false;
 }
 
+/*
+ * Returns the error with which a capture of the program refuses a destroy or an import, and does to the capture what
+ * that does: an export of a pointer is refused in the same modes, with the same error, before the driver looks at the
+ * memory (measured).  Returns CUDA_SUCCESS if no capture refuses it.
+ */
+static CUresult capture_refusal(void)
+{
+	CUmemPoolPtrExportData none;
+	CUresult result = cl_driver.cuMemPoolExportPointer ?
+				  cl_driver.cuMemPoolExportPointer(&none, CL_NO_MEMORY) :
+				  CUDA_ERROR_INVALID_VALUE;
+
+	/* other errors are the export's own: a destroy needs no context */
+	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ?
+		       result :
+		       CUDA_SUCCESS;
+}
+
+/* Returns the error of an import of which the driver is not asked, because it is stale. */
+static __attribute__((noinline, cold)) CUresult import_refusal(void)
+{
+	CUresult result = capture_refusal();
+
+	return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
 CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
@@ -168,11 +194,11 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	importing.added = false;
 	if (resolved.own && !cl_observes()) {
 		if (!begin_own(&resolved))
-			return CUDA_ERROR_INVALID_VALUE;
+			return import_refusal();
 		importing.own = resolved.stamp;
 		o = (struct cl_opening){ .hold = NULL };
 	} else if (cl_open_begin(&o, &resolved, CL_POOL) != CUDA_SUCCESS) {
-		return CUDA_ERROR_INVALID_VALUE;
+		return import_refusal();
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
 	/* if the block is open here already, its size was checked at the first import */
@@ -238,24 +264,6 @@ static void begin_the_end_locked(struct cl_own_pool *own)
 }
 
 /*
- * Returns the error with which a capture of the program refuses a destroy, and does to the capture what that does: an
- * export of a pointer is refused in the same modes, with the same error, before the driver looks at the memory
- * (measured).  Returns CUDA_SUCCESS if no capture refuses it.
- */
-static CUresult destroy_refusal(void)
-{
-	CUmemPoolPtrExportData none;
-	CUresult result = cl_driver.cuMemPoolExportPointer ?
-				  cl_driver.cuMemPoolExportPointer(&none, CL_NO_MEMORY) :
-				  CUDA_ERROR_INVALID_VALUE;
-
-	/* other errors are the export's own: a destroy needs no context */
-	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ?
-		       result :
-		       CUDA_SUCCESS;
-}
-
-/*
  * Returns true if the driver would not be asked for the destroy of @pool: it would wait for blocks in the limbo, or
  * opens by handle use the pool as well.
  */
@@ -281,7 +289,7 @@ CUresult cl_pool_destroy(CUmemoryPool pool)
 	/* another pool may get the handle of this one */
 	atomic_store_explicit(&last_pool, 0, memory_order_relaxed);
 	if (shares && would_not_ask(pool)) {
-		result = destroy_refusal();
+		result = capture_refusal();
 		if (result != CUDA_SUCCESS)
 			return result;
 	}

@@ -125,6 +125,20 @@ static void shared_in_a_capture(const struct pair *pair, int mode, int *answer)
 	}
 }
 
+/* C imports stale data while a stream of it captures. */
+static void stale_in_a_capture(const struct pair *pair, int mode, int *answer)
+{
+	uint64_t block = pool_alloc(pair, SMALL), stream = ASK(pair->c, stream_create, 1)->v[0], import;
+	struct handle data = pool_export(pair->p, block);
+
+	free_block(pair->p, block);
+	if (!pool_claim_within(pair, block, SMALL, SOON_MS))
+		break_off("the block does not go back");
+	ASK(pair->c, stream_capture, stream, (uint64_t)mode);
+	*answer++ = try_pool_import(pair->c, pair->taken, &data, &import);
+	*answer++ = ASK(pair->c, stream_captured, stream)->result;
+}
+
 /*
  * A stream of P captures while P destroys its pool, of which it has freed a shared block.  Under culimbo that block waits
  * in the limbo, so the destroy waits; the capture must not tell the difference.
@@ -189,6 +203,21 @@ void pool_capture(void)
 		   "16 destroyed in a capture, mode %d: refused, the capture is spoilt, and afterwards destroyed, as bare"
 		   " (%d, %d, %d; %d, %d, %d)", mode, answer[1][0], answer[1][1], answer[1][2], answer[0][0], answer[0][1],
 		   answer[0][2]);
+	}
+
+	for (int mode = CAPTURE_GLOBAL; mode < CAPTURE_RELAXED; mode++) {
+		memset(answer, 0, sizeof(answer));
+		for (int bare = 1; bare >= 0; bare--) {
+			struct entry entry = { .bare = bare, .env = POOL_GRACE };
+			struct pair pair = pool_pair(entry, entry);
+
+			stale_in_a_capture(&pair, mode, answer[bare]);
+			leave_by(pair.c, END_EXIT, 0);
+			leave_by(pair.p, END_EXIT, 0);
+		}
+		ok(answer[1][0] && answer[1][1] && !memcmp(answer[0], answer[1], sizeof(answer[0])),
+		   "16 stale data imported in a capture, mode %d: refused, and the capture is spoilt, as bare (%d, %d; %d, %d)",
+		   mode, answer[1][0], answer[1][1], answer[0][0], answer[0][1]);
 	}
 }
 
