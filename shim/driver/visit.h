@@ -33,9 +33,9 @@ void cl_stay_end(struct cl_stay *stay);
 /*
  * Calls of ours in a thread of the program: calls of the driver that the program has not made, such as the unmap for a
  * close of a virtual handle.  They must change nothing that the program can see: a capture stays good, and the current
- * context stays as it was.  (CL_DOOR has switched off cancellation by then.)  CL_CALLS_OF_OURS is a declaration at the
- * top of a block; all calls of the driver up to the end of that block are ours, whichever way the block is left.  Such
- * blocks may nest.
+ * context stays as it was.  (CL_DOOR or CL_GUARD has switched off cancellation by then.)  CL_CALLS_OF_OURS is a
+ * declaration at the top of a block; all calls of the driver up to the end of that block are ours, whichever way the
+ * block is left.  Such blocks may nest.
  */
 #define CL_CALLS_OF_OURS                                                          \
 	__attribute__((cleanup(cl_stay_end), unused)) struct cl_stay cl_calls_of_ours = cl_stay_relaxed()
