@@ -53,6 +53,9 @@ ran without culimbo (*bare*) and under `culimbo run`. The columns *bare* and *cu
 its own, or foreign ones; `none` where the client doesn't check. *same* means: stdout and exit status are the same (except for foreign bytes, which the client
 must no longer read), and the reports at exit count what it shared.
 
+Where *bare* says `refused`, CUDA makes no legacy handle of such memory (virtual memory, stream-ordered memory). These ran with
+`CULIMBO_SHARE=all`, or `all,visible` where the row says so: [sharing.md](sharing.md) says what can be shared how.
+
 """
 
 TAIL = """

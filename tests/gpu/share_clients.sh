@@ -35,19 +35,19 @@ only='*' simulate=''
 clients=(
 	'ucx|path|UCX|cuda_ipc on virtual memory without a handle type (CULIMBO_SHARE=all,visible)'
 	'nixl|path|UCX in NIXL|READ of virtual memory without a handle type (CULIMBO_SHARE=all,visible)'
-	'plain-start|refused|driver API|virtual memory; offsets from RANGE_START_ADDR; mapped later, unmapped, mapped anew'
-	'plain-block|refused|driver API|virtual memory; offsets from cuMemGetAddressRange; mapped later, unmapped, mapped anew'
-	"torch-start|refused|CUDA runtime, shared|expandable segments, shared as vLLM's custom all-reduce does, by RANGE_START_ADDR; the segment grows"
-	"torch-block|refused|CUDA runtime, shared|expandable segments, shared as vLLM's custom all-reduce does, by cuMemGetAddressRange; the segment grows"
+	'plain-start|refused|driver API|virtual memory; offsets from RANGE_START_ADDR; mapped later, unmapped, mapped anew (CULIMBO_SHARE=all)'
+	'plain-block|refused|driver API|virtual memory; offsets from cuMemGetAddressRange; mapped later, unmapped, mapped anew (CULIMBO_SHARE=all)'
+	"torch-start|refused|CUDA runtime, shared|expandable segments, shared as vLLM's custom all-reduce does, by RANGE_START_ADDR; the segment grows (CULIMBO_SHARE=all)"
+	"torch-block|refused|CUDA runtime, shared|expandable segments, shared as vLLM's custom all-reduce does, by cuMemGetAddressRange; the segment grows (CULIMBO_SHARE=all)"
 	'torch-mp|same|CUDA runtime, shared|expandable segments by torch.multiprocessing'
-	'tms-torch|refused|driver API|a region shared, paused, resumed; hook_mode torch'
-	'tms-preload|refused|driver API|a region shared, paused, resumed; hook_mode preload'
-	'plain-peer|refused|driver API|virtual and stream-ordered memory of device 0 that device 1 opens'
-	'torch-peer|refused|CUDA runtime, shared|expandable segments of device 0 that PyTorch on device 1 opens and copies'
-	'plain-async|refused|driver API|cuMemAllocAsync; blocks freed while another process maps them'
-	'cupy-async|refused|CUDA runtime|MemoryAsyncPool; arrays deleted while another process maps them'
-	'rmm-async|refused|CUDA runtime, static|CudaAsyncMemoryResource; buffers deleted while another process maps them'
-	"numba-async|refused|cuda-bindings, RMM|get_ipc_handle of arrays by RMM's memory manager on CudaAsyncMemoryResource"
+	'tms-torch|refused|driver API|a region shared, paused, resumed; hook_mode torch (CULIMBO_SHARE=all)'
+	'tms-preload|refused|driver API|a region shared, paused, resumed; hook_mode preload (CULIMBO_SHARE=all)'
+	'plain-peer|refused|driver API|virtual and stream-ordered memory of device 0 that device 1 opens (CULIMBO_SHARE=all)'
+	'torch-peer|refused|CUDA runtime, shared|expandable segments of device 0 that PyTorch on device 1 opens and copies (CULIMBO_SHARE=all)'
+	'plain-async|refused|driver API|cuMemAllocAsync; blocks freed while another process maps them (CULIMBO_SHARE=all)'
+	'cupy-async|refused|CUDA runtime|MemoryAsyncPool; arrays deleted while another process maps them (CULIMBO_SHARE=all)'
+	'rmm-async|refused|CUDA runtime, static|CudaAsyncMemoryResource; buffers deleted while another process maps them (CULIMBO_SHARE=all)'
+	"numba-async|refused|cuda-bindings, RMM|get_ipc_handle of arrays by RMM's memory manager on CudaAsyncMemoryResource (CULIMBO_SHARE=all)"
 )
 while [ $# -gt 0 ]; do
 	case $1 in
