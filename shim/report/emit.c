@@ -100,7 +100,7 @@ static void put(struct cl_emit *emit, const char *text, size_t length)
 		emit->line_n += part;
 		text += part;
 		length -= part;
-		/* what follows a line that is too long for us begins as a line of its own, unfolded */
+		/* a line that does not fit into .line is folded in parts: each is folded as if a line began with it */
 		if (!end && emit->line_n < sizeof(emit->line))
 			break;
 		put_line(emit);

@@ -26,10 +26,14 @@
 
 #define PATIENCE 5000000000ull /* ns that an end waits at most for the reader of a pipe to read something */
 
-static struct cl_report report; /* static: a process ends once */
+static struct cl_report report; /* static: a process makes one report at a time */
 
 /* ---------------------------------------------------------------- where it goes */
-/* Opens the file that @pattern names, for appending.  *named becomes the file's name, with the % words replaced. */
+/*
+ * Opens the file that @pattern names for appending.  If @pattern has no %p, adds ".%p", unless the file is a device or a
+ * fifo.  Returns the descriptor, and *named becomes the pattern that was opened.  Or returns -errno, and *named becomes
+ * the name of the file that could not be opened.
+ */
 static int open_file(const char *pattern, const char **named)
 {
 	/* static: a process may end in a signal handler, whose stack may be too small; see end_with_room() */
@@ -48,7 +52,7 @@ static int open_file(const char *pattern, const char **named)
 	return fd;
 }
 
-/* Returns what to call the file of the report, which @pattern names: see open_file(). */
+/* Returns the name of the file that @pattern, *named of open_file(), stands for. */
 static const char *path_of(const char *pattern)
 {
 	static char path[PATH_MAX];

@@ -7,7 +7,8 @@
 
 /*
  * Writes the report of a process that has shared and is ending, to stderr or to CULIMBO_REPORT_FILE.  With
- * CULIMBO_REPORT=auto it does so only if there is something to report.  Returns the number of findings.
+ * CULIMBO_REPORT=auto it does so only if there is something to report, with CULIMBO_REPORT=off never.  Returns the number
+ * of findings, with those that another process has reported; or 0 if CULIMBO_REPORT=off and no CULIMBO_ERROR_EXITCODE.
  * @exit_status is the process's own, or -1 if it is not known.  The caller holds cl_imports_lock and
  * cl_exports_lock.
  */

@@ -16,7 +16,7 @@ struct cl_fit {
 		/* lines that are shown, with the one that says how many frames are not; 0: not even the title is */
 		unsigned int shown;
 		unsigned int head;  /* frames that are shown before that line */
-		int last;	    /* 1: a stack of a second or later holder, which is left out before others are */
+		int last;	    /* 1: left out before others: of a holder but the first, or of the free of an import */
 	} stack[CL_FIT_STACKS];
 };
 

@@ -9,8 +9,8 @@
 void cl_report_make_hint(struct cl_report *report, const struct cl_report_group *group, char to[512]);
 
 /*
- * Under CULIMBO_MODE=observe: writes what CULIMBO_MODE=protect would have done about @group to @to.  Else
- * writes "".
+ * If this process observes (CULIMBO_MODE=observe), or the exporter did when it freed the blocks of @group: writes to @to
+ * what CULIMBO_MODE=protect would have done about @group.  Else, and for a group of others, writes "".
  */
 void cl_report_make_would(struct cl_report *report, const struct cl_report_group *group, char to[256]);
 

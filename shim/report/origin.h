@@ -12,7 +12,7 @@ void cl_report_say_origin(struct cl_report *report);
 
 /* @text is the path of a cgroup.  If it has 64 hexadecimal digits, a container's id, copies the first 12 of them. */
 void cl_report_take_container(const char *text, char to[16]);
-/* Copies the version in @text, /proc/driver/nvidia/version: the first word with a digit and a dot. */
+/* Copies the version in @text, /proc/driver/nvidia/version: the first word that begins with a digit and has a dot. */
 void cl_report_take_driver(const char *text, char *to, size_t size);
 /*
  * Writes the time @seconds after the start of 1970, in UTC.  Does not use gmtime_r(), which takes a lock of the C

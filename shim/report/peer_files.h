@@ -7,8 +7,8 @@
 
 /*
  * Opens the exporter file of process @who or, if @who is NULL, the file @file_id.  Returns a view of it, which stays
- * open until cl_report_end().  Returns NULL if there is no such file, or if the report has looked at CL_REPORT_PEERS
- * others before.
+ * open until the next look or cl_report_end().  Returns NULL if there is no such file, if report->dirfd is negative, or
+ * if the report has looked at CL_REPORT_PEERS others before.
  */
 const struct cl_view *cl_report_peer(struct cl_report *report, const struct cl_identity *who,
 				     uint32_t file_id);

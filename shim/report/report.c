@@ -9,7 +9,7 @@
 #include "shim/report/report_table.h"
 
 enum {
-	TOP = 10,	   /* groups that are listed of each class by default */
+	TOP = 10,	   /* groups that are listed of each class and kind by default */
 	GROUPS = 4096,
 	FEW_GROUPS = 24,   /* if there is no memory */
 	SLOTS_SEEN = 64,   /* holders of one block that are counted by process */
@@ -72,8 +72,9 @@ static struct cl_report_group *group_new(struct cl_report_table *table, const st
 }
 
 /*
- * Returns the group for all of @key's class and kind that have no room; of virtual memory, which other words are said of,
- * for all of that.  The last places of the table are kept for these groups.
+ * The table has no room for a group of @key's own.  Returns the group that stands for all such blocks of @key's class and
+ * kind.  Virtual memory has a group apart, since the title has other words for it ("unmapped").  The last places of the
+ * table are kept for these groups; if even those are taken, returns the table's last group.
  */
 static struct cl_report_group *group_of_others(struct cl_report_table *table, const struct cl_report_group *key)
 {

@@ -92,7 +92,7 @@ struct cl_report_table;
 
 struct cl_report {
 	/* set by the caller after cl_report_begin() */
-	unsigned int top;		       /* groups that are listed of each class; 0: all */
+	unsigned int top;		       /* groups that are listed of each class and kind; 0: all */
 	uint64_t min_age;		       /* ns */
 	struct cl_suppressions *suppressions;  /* NULL: none */
 	cl_report_resolve_fn *resolve;	       /* NULL: frames have module, offset and build id only */
@@ -137,9 +137,9 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 /*
  * The patterns of a "stack:" suppression: one for each frame of the program itself, from the innermost outwards.
  * cl_pattern_add() leaves out the frames of interpreters, of CUDA, of the C library and the like, which stand in the
- * stacks of all programs.  All programs have a `main` as well, so its pattern is its place, MODULE+0xOFFSET.  So is
- * that of a frame without a @function.  A frame without a place either is left out; if it is the innermost one, there
- * is no pattern at all.
+ * stacks of all programs.  All programs have a `main` as well, so if the first pattern is of `main`, it is its place,
+ * MODULE+0xOFFSET.  The pattern of a frame without a @function is its place, too.  A frame without a place either is
+ * left out; if it is the innermost one, there is no pattern at all.
  */
 struct cl_pattern {
 	char text[2048]; /* "": no frame of the program is known, so there is no suppression */

@@ -29,7 +29,7 @@ struct cl_report_group {
 	/* what has the same values in these members is one group */
 	uint8_t class, kind, device;
 	uint8_t exporter_gone;	/* of stale handles */
-	uint8_t made, call;	/* enum cl_made, but only notes say more than whether it is virtual; of notes: enum cl_call */
+	uint8_t made, call;	/* enum cl_made, in notes alone more than CL_MADE_VIRTUAL or 0; enum cl_call, of notes alone */
 	uint8_t why; /* of refusals: enum cl_why */
 	bool told;   /* another process has reported it */
 	bool others; /* the group of all of its class and kind for which the table has no room */

@@ -56,8 +56,8 @@ static const struct cl_report_group *next_group(const struct cl_report *report, 
 }
 
 /*
- * Returns true if groups of @class are listed.  If not all is wanted, those of a living process's normal use are not,
- * nor are those that will go by themselves.
+ * Returns true if groups of @class are listed.  If not all is wanted, the text lists neither freed blocks that will go by
+ * themselves nor what was shared by descriptors.
  */
 static bool is_listed(const struct cl_report *report, int class)
 {
@@ -355,7 +355,7 @@ void cl_report_say(struct cl_report *report, const struct cl_report_counts *coun
 	struct by_descriptor by_descriptor = count_descriptors(report->table);
 	char size[32];
 
-	/* what has objects behind it is read, and folded when it is written (tools/common/known.c) */
+	/* with report->both a command reads the text, adds names and then folds it itself (tools/common/known.c) */
 	e->fold = !report->both && !report->generate;
 	if (!report->generate) {
 		cl_report_find_origin(report);

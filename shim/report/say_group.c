@@ -55,7 +55,8 @@ static void say_frame(struct cl_report *report, const struct cl_view *view, unsi
 
 /*
  * Prints the frames of @stack other than those of Python.  If the text has Python frames, the interpreter's frames, and
- * those of all code that has called the interpreter, are left out.  Returns how many were printed.
+ * those of all code that has called the interpreter, are left out.  Returns how many frames are left, with those that
+ * cl_limit_frame() does not print: Python's frames are numbered from there.
  */
 static unsigned int say_frames(struct cl_report *report, const struct cl_view *view, uint32_t stack)
 {
@@ -454,7 +455,7 @@ static void say_stacks(struct cl_report *report, const struct cl_report_group *g
 		say_stack(report, report->view, g->stack[1], "other_stack", other, false);
 }
 
-/* Prints the members of JSON that only notes have.  In the text the title says the same. */
+/* Prints the members of JSON that only notes have, and the result of an open after the free.  The title says the same. */
 static void say_note(struct cl_emit *e, const struct cl_report_group *g)
 {
 	if (g->class == CL_REPORT_OPENED_AFTER_FREE && g->result)
@@ -538,7 +539,7 @@ static void say_whole(struct cl_report *report, const struct cl_report_group *g,
 void cl_report_say_group(struct cl_report *report, const struct cl_report_group *g, const char *hint,
 			 bool say_hint)
 {
-	/* text with objects behind it is cut when names have been added to it (tools/common/known.c) */
+	/* with report->both a command adds names to the text, and then cuts it itself (tools/common/known.c) */
 	cl_limit_begin(!report->emit.json && !report->both && !report->full_stacks);
 	if (cl_limit_measure(report)) {
 		say_whole(report, g, hint, say_hint);

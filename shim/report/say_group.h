@@ -9,7 +9,10 @@
 void cl_report_say_group(struct cl_report *report, const struct cl_report_group *group, const char *hint,
 			 bool say_hint);
 
-/* Prints a suppression for @group: of its first stack, or else of its second. */
+/*
+ * Prints suppressions for @group: one of its first stack, or else of its second.  If processes hold its blocks, prints
+ * one of the stack of each holder's open instead.
+ */
 void cl_report_say_group_pattern(struct cl_report *report, const struct cl_report_group *group);
 
 #endif

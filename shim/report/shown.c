@@ -64,8 +64,9 @@ void cl_report_shown(const struct cl_report *report, const struct cl_view *view,
 	while (from < to && owner_of_frame(view, stack, from) != THE_PROGRAM)
 		from++;
 	/*
-	 * The C library calls main(), and _start calls the C library.  A stack of a culimbo that did not write
-	 * whether it ends at _start may have been cut short where the C library was called, by what main() calls.
+	 * The C library calls main(), and _start calls the C library.  The stacks of an older culimbo do not say whether
+	 * they end at _start.  If such a stack was not cut short (its depth is below CULIMBO_STACK), the program's last frame
+	 * behind the C library's is taken for _start.  Where it was cut short, that frame may be one that called the C library.
 	 */
 	if (to - from > 1 && is_start(view, stack, to - 1))
 		to--;

@@ -50,7 +50,7 @@ struct cl_suppressions {
 
 /*
  * Reads @path.  Returns 0, or -errno: then there are no suppressions.  Calls @warn, if not NULL,
- * for each line that is no suppression or is one too many.
+ * for each line that is no suppression, and for the first that is one too many: it and all after it are ignored.
  */
 int cl_suppress_read(struct cl_suppressions *suppressions, const char *path,
 		     void (*warn)(const char *path, unsigned int line, const char *what));

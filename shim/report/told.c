@@ -19,7 +19,7 @@ static bool is_of_holders(const struct cl_report_group *g)
 	return g->class == CL_REPORT_HELD_LIMBO || g->class == CL_REPORT_HELD || g->class == CL_REPORT_ORPHANED;
 }
 
-/* Returns true if the report names all holders of all blocks that are not suppressed. */
+/* Returns true if the report lists each group with holders, and names all holders of each: suppressed groups count, too. */
 static bool names_all_holders(const struct cl_report *report)
 {
 	const struct cl_report_table *table = report->table;

@@ -4,9 +4,9 @@
  * its importer, and each writes a report of its own.  The process that ends first reports the block, and
  * leaves a mark in the importer's slot (enum cl_told).  The other process then does not report it again.
  *
- * No bug is lost: a process leaves marks only if it has written a whole report without an error.  So a process
- * that is killed leaves none, nor does one without a report (CULIMBO_REPORT=off), or one whose report leaves
- * something out.  `culimbo check` and `run --names` join both sides themselves, so processes under these
+ * No bug is lost: a process leaves marks only if it has written a whole report without an error, or had nothing
+ * to report.  So a process that is killed leaves none, nor does one without a report (CULIMBO_REPORT=off), or one
+ * whose report leaves something out.  `culimbo check` and `run --names` join both sides themselves, so processes under these
  * neither leave marks nor obey them.
  */
 #ifndef CL_TOLD_H
