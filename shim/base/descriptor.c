@@ -37,9 +37,10 @@ static unsigned int table_room(void)
 }
 
 /*
- * The new number is @below or less under the top, but not in the lowest quarter.  It stays within the room that the
- * table has.  A number beyond makes the kernel enlarge the table, which in a process with threads waits for all
- * processors (8 to 50 ms on the H200 machines).  In a table of 128, a batch has no room in the upper half alone.
+ * The search for a free number begins @below under the top, but not in the lowest quarter, and goes up.  The top is where
+ * the room of the table ends: a number beyond makes the kernel enlarge the table, which in a process with threads waits
+ * for all processors (8 to 50 ms on the H200 machines).  That happens only if all numbers from the begin of the search on
+ * are taken.  In a table of 128, a batch has no room in the upper half alone.
  */
 static int move(int fd, _Atomic unsigned int *remembered, rlim_t below)
 {

@@ -69,7 +69,7 @@ static inline size_t cl_word_distance(const char *a, size_t a_length, const char
 
 /*
  * Returns 1 if a word at @distance is near enough to one of @length letters to be suggested: at
- * most one mistake in three letters.  Else returns 0.
+ * most one mistake for each three letters, the last of which may be fewer.  Else returns 0.
  */
 static inline int cl_word_near(size_t distance, size_t length)
 {

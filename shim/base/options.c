@@ -314,7 +314,7 @@ static size_t keep_pattern(char *to, size_t room, const char *text, char **envir
 	return n;
 }
 
-/* Copies @text to @texts.  Returns the copy, or NULL if it does not fit. */
+/* Copies @text to `texts`: a relative file name as an absolute one, with each %q{VAR} replaced.  NULL: it does not fit. */
 static const char *keep(const struct cl_option_row *row, const char *text, char **environment)
 {
 	size_t length, room = sizeof(texts) - texts_used;

@@ -2,9 +2,9 @@
 /*
  * Threads of our own.
  *
- * What must hold: no signal of the program is handled in one of them.  None of them has the scheduling class
- * or the processors of the thread that happens to create it: other processes wait for what our threads give
- * back, and a thread that is real-time or bound to one processor is so for its own work.
+ * What must hold: no signal of the program is handled in one of them.  None of them has the scheduling class of
+ * the thread that happens to create it, or is bound to that thread's processors alone: other processes wait for
+ * what our threads give back, and a thread that is real-time or bound to one processor is so for its own work.
  */
 #ifndef CL_THREAD_H
 #define CL_THREAD_H
