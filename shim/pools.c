@@ -143,9 +143,10 @@ static bool begin_own(const struct cl_resolved *resolved)
 }
 
 /*
- * Returns the error with which a capture of the program refuses a destroy or an import, and does to the capture what
- * that does: an export of a pointer is refused in the same modes, with the same error, before the driver looks at the
- * memory (measured).  Returns CUDA_SUCCESS if no capture refuses it.
+ * The program destroys a pool or imports a block, and the driver is not asked.  If it would refuse that because of a
+ * capture, returns its error, and has it do to the capture what the refusal would do.  Else returns CUDA_SUCCESS.  Asks for
+ * the export of a pointer: the driver refuses that in the same modes with the same error, before it looks at the memory
+ * (measured).
  */
 static CUresult capture_refusal(void)
 {
@@ -160,7 +161,7 @@ static CUresult capture_refusal(void)
 		       CUDA_SUCCESS;
 }
 
-/* Returns the error of an import of which the driver is not asked, because it is stale. */
+/* Returns the error of a stale import: the driver is not asked for it. */
 static __attribute__((noinline, cold)) CUresult import_refusal(void)
 {
 	CUresult result = capture_refusal();
