@@ -45,7 +45,7 @@ static void tell_rest_locked(struct cl_exporter *ex)
 		       (unsigned long long)rest, (unsigned long long)cl_options.held_bytes.number);
 }
 
-/* Returns true if the HELD blocks of any device take too much.  `held` may have very many of others. */
+/* Returns true if the HELD blocks of any device take too much: only then a walk through all of `held` is worth it. */
 static bool is_any_too_much(const struct cl_exporter *ex)
 {
 	for (unsigned int i = 0; i < CL_LIMBO_DEVICES; i++)

@@ -36,7 +36,7 @@ struct cl_grace_page {
 	uint64_t blocks;     /* so many waiting blocks of that wheel cover a part of it, those .alone not counted */
 };
 
-/* Returns the number of the page that @block lies in and does not fill, or 0 if it is not one such page, or page 0. */
+/* If @block lies in one page and does not fill it, returns the number of that page.  Else returns 0, as for page 0. */
 static inline uint64_t only_page(const struct cl_block *block)
 {
 	uint64_t page = block->link.key >> CL_GRACE_PAGE_BITS;
@@ -47,7 +47,7 @@ static inline uint64_t only_page(const struct cl_block *block)
 /* The pages that a block touches for which only_page() returns 0. */
 struct pages {
 	uint64_t inner;	   /* bytes of those that it covers wholly */
-	uint64_t outer[2]; /* the numbers of those that it covers in part, */
+	uint64_t outer[2]; /* the numbers of those that it covers in part, .outer_n of them */
 	unsigned int outer_n;
 };
 

@@ -37,7 +37,7 @@ struct cl_grace_look {
 	uint8_t vain; /* so many frees in a row found none: each halves the looks of the next */
 };
 
-enum { CL_WHEELS = 64 }; /* the devices from the last wheel on share it */
+enum { CL_WHEELS = 64 }; /* the last wheel is that of all devices without one of their own */
 struct cl_grace {
 	struct cl_wheel *wheel;	   /* one for each device, one for the host, and one for what takes no memory */
 	uint64_t bytes[CL_WHEELS]; /* of the pages that the blocks in each wheel touch */
@@ -46,7 +46,7 @@ struct cl_grace {
 	unsigned int wheels_n;	   /* the wheels from this one on were never used */
 	uint64_t waiting;	   /* blocks in all wheels */
 	uint64_t tick;		   /* of the wheels, ns; 0: not known yet */
-	/* Bytes; 0: not known yet.  Several threads may write it, all the same: a device does not grow. */
+	/* Bytes; 0: not known yet.  Several threads may write it, always the same number: a device does not grow. */
 	_Atomic uint64_t device_size[CL_WHEELS];
 };
 
@@ -60,7 +60,7 @@ void cl_grace_know_device(struct cl_exporter *ex, CUdevice device);
 /*
  * Returns true if @block, which the program frees at @now, gets no grace: its grace is over, or
  * its pages are more than the budget, or there is no budget left for them and it was opened at least as
- * often as it was exported, so that it would be the first to go.  *early: the grace goes on.
+ * often as it was exported, so that it would be the first to go.  *early becomes true if its grace is not over.
  */
 bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
 				bool *early);

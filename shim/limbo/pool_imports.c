@@ -14,7 +14,7 @@
  *              GOING     the streams have reached its frees: the driver unmaps it now
  *              COVERED   as above
  *   GOING      OPEN      the driver has refused the free
- *              (freed)   the driver has unmapped it
+ *              (freed)   the driver has unmapped it, or has refused to unmap one whose last free was only counted
  *   COVERED    OPEN      it is imported again: what came before is gone
  *
  * While an import is GOING, the driver may map another block at its address, for another thread, before
@@ -290,7 +290,7 @@ struct freeing {
 	bool unfenced; /* the free needs a fence, and none could be made: see .unfenced of struct cl_block */
 };
 
-/* Makes the fence and the rest of a free by @bare.  Returns the driver's refusal, or all that cl_fence_make() does. */
+/* Makes the fence and the rest of a free by @bare.  Returns the driver's refusal, or what cl_fence_make() returns. */
 static CUresult make_fence(struct freeing *f, CUstream stream, bool per_thread,
 			   CUresult (*bare)(CUdeviceptr, CUstream), bool *capturing)
 {
