@@ -8,10 +8,10 @@
  *
  *  1. Who writes what.  The exporter alone writes records (all but `opens` and `pinned`) and what
  *     the header counts of them, and clears ready bits.  An importer writes its slot, its own bit in
- *     the holder words, bits of `word_pages`, ready bits, `slots_used`, the words by which it asks
+ *     the holder words, bits of `word_pages`, ready bits, `slots_used`, `slots_seen`, the words by which it asks
  *     for something (`wake`, those of pressure), and since when the lock of another process has
  *     been free (CL_LOCK_FREE_UNIT_BITS).  The exporter sets one bit in a slot: CL_TOLD_BY_EXPORTER.
- *     It adds to `opens` before it sets its bit: whoever sees the bit sees that it opened.
+ *     An importer adds to `opens` before it sets its bit: whoever sees the bit sees that it opened.
  *     The exporter sets `opens` to 0 with each new generation.  An importer whose handle is
  *     stale may add to the next generation's count.  So `opens` decides only which block goes
  *     first where one must go, never whether a block may go.
@@ -64,7 +64,7 @@
  *     random, its upper 4 are part of the fingerprint.  All versions of culimbo have it
  *     here, so that each finds the other's file and sees that its layout is another.
  *  record, 20 bits.  One of the first 256 records is 13 bits: its number, and 7 bits more of the
- *     fingerprint below it.  The others follow, so that there are 1,016,064 of them.
+ *     fingerprint below it.  The others follow.  In all there are 1,016,064 records.
  *  generation, 16 bits, exclusive-or'ed with the file's salt.  The salt is random, so that a
  *     handle of an ended exporter does not fit a later one that happens to have the same file
  *     id and pid, and to make the same driver's handle.
@@ -136,7 +136,7 @@ struct cl_record {
 	_Atomic uint8_t pinned;	   /* an importer without a bit has it: never free it */
 	uint8_t kind;		   /* enum cl_kind */
 	uint8_t device;		   /* ordinal as its exporter counts */
-	uint8_t given_back;	   /* ORPHANED, or an event in LIMBO: enum cl_given_back; 0: its context ended, or the driver does not have it */
+	uint8_t given_back;	   /* ORPHANED, or an event in LIMBO: enum cl_given_back; 0: its context ended, or the driver has not got it back */
 	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
 	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes; see pool_data.h */
@@ -192,7 +192,7 @@ enum cl_finding_kind {
 	CL_FINDING_HOLD_RECLAIMED,     /* by an exporter: a holder died without closing */
 	CL_FINDING_HELD_FORCED_OUT,    /* given back although others mapped it: CULIMBO_HELD_BYTES */
 	CL_FINDING_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT, or virtual memory) */
-	CL_FINDING_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT) */
+	CL_FINDING_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT, or CULIMBO_MODE=observe) */
 	CL_FINDING_REFUSED,	     /* a note: CUDA refused to share or to open memory */
 	CL_FINDING_DESCRIPTOR,	     /* a note: the program shared memory by a descriptor or fabric handle */
 	CL_FINDING_KINDS = 16,
@@ -331,7 +331,7 @@ struct cl_finding {
 	uint32_t other_stack;	/* of what it clashes with: the first free, the last close */
 	uint32_t file_id, record, generation;
 	uint8_t block_kind, device;
-	uint8_t made, call;	/* of a note: enum cl_made, enum cl_call */
+	uint8_t made, call;	/* of a note: enum cl_made, enum cl_call; .made also of a block freed while mapped */
 	uint64_t other_when;	/* when what it clashes with happened; 0: not known */
 	char name[16];		/* of the other process */
 	uint64_t until;		/* of a block freed while mapped: when its last holder closed it; 0: not known */
@@ -402,7 +402,7 @@ struct cl_header {
 
 	/*
 	 * A process whose allocation fails adds to `asked` of the device, then to this word;
-	 * `done` follows it when that was served.
+	 * `pressure_done` follows it when that was served.
 	 */
 	_Alignas(64) _Atomic uint32_t pressure_asked;
 	_Atomic uint32_t pressure_done; /* a futex */

@@ -6,7 +6,7 @@
  * (measured).  Bytes 56 to 63 get a stamp, the same as in a handle (layout.h).  Where we have put
  * none there is garbage, so bytes 48 to 55 are a check:
  *
- *   bits 0 to 21    the process number of the exporter, of which Linux has no larger one
+ *   bits 0 to 21    the process number of the exporter; Linux has no larger ones
  *   bits 22 to 25   CL_POOL_VERSION, which says what the stamp means
  *   bits 26 to 63   a hash of the fingerprint of bytes 0 to 47 (fingerprint.h), of bits 0 to 25 and of
  *                   the stamp
@@ -32,7 +32,7 @@
 #define CL_POOL_VERSION 1u /* changes with the meaning of bytes 56 to 63; 4 bits, not 0 */
 #define CL_POOL_HEAD_BITS 26 /* number and version */
 
-/* Returns the fingerprint of bytes 0 to 47: of a block, for its handle has the same (blocks.h). */
+/* Returns the fingerprint of bytes 0 to 47, by which a block is known (cl_block_has_handle()): its handle has the same. */
 static inline uint64_t cl_pool_fingerprint(const uint8_t data[64])
 {
 	return cl_fingerprint(data, 0);
