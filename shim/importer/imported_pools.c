@@ -86,7 +86,7 @@ static bool read_data(struct cl_pool_resolved *resolved, const struct cl_region 
 /*
  * Reads the export data of @resolved->handle from the file of another process, and keeps that file open until
  * cl_pool_resolved_put().  An earlier exporter may have had the file's number, and we may still know that one: then its
- * successor is asked, as all other opens do.
+ * successor is read instead, as in all other opens.
  */
 static bool read_of_peer_locked(struct cl_pool_resolved *resolved)
 {

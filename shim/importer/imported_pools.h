@@ -44,7 +44,7 @@ void cl_pool_resolved_put(struct cl_pool_resolved *resolved);
  */
 CUresult cl_imported_pool_get(const struct cl_pool_resolved *resolved, CUdevice device, struct cl_imported_pool **pool);
 CUmemoryPool cl_imported_pool_handle(const struct cl_imported_pool *pool);
-/* Lets @device and its peers reach @pool.  Returns CUDA_SUCCESS, or the driver's first refusal. */
+/* Lets @device and its peers reach @pool.  Returns CUDA_SUCCESS, or the driver's refusal for @device itself. */
 CUresult cl_imported_pool_give_access(struct cl_imported_pool *pool, CUdevice device);
 /*
  * Gives a reference back.  If it was the last, our use of the pool ends (pool_uses.h).  Returns the pool if the driver

@@ -5,9 +5,9 @@
  *
  * Each pool of another process has a turn as well (imported_pools.c).
  *
- * A turn's key is made of the export data (cl_turn_key()).  Where two pointers have one key, they wait for
- * each other without need.  Functions that end in _locked want cl_imports_lock held, the others
- * take it.
+ * The key of a pointer's turn is made of its export data (cl_turn_key()) and is odd; that of a pool's turn is even.
+ * Where two pointers, or two pools, have one key, they wait for each other without need.  Functions that end in
+ * _locked want cl_imports_lock held, the others take it.
  */
 #ifndef CL_TURNS_H
 #define CL_TURNS_H

@@ -141,8 +141,8 @@ static bool make_room(struct getting *get)
 }
 
 /*
- * Leaves out the last piece that has come, beside the one that the handle names.  CUDA has no say in that: there is no
- * legacy handle of memory of several devices.
+ * Leaves out the piece that came last: it lies beside the one that the handle names.  No behaviour of CUDA says what to do
+ * here, since no legacy handle is of memory of several devices.
  */
 static void leave_out(struct getting *get)
 {
@@ -404,7 +404,7 @@ static bool may_come(const struct target *target, int err)
 {
 	if (!has_no_service(err)) {
 		atomic_store(&target->peer->unserved, 0);
-		/* it goes on: who has waited for a turn meanwhile may ask it */
+		/* the exporter answers: callers of cl_virtual_ask() that have waited for a turn wait for it in full */
 		if (err != -ETIMEDOUT)
 			atomic_store(&target->peer->in_vain, 0);
 		return err == -ESTALE && lives(target);
