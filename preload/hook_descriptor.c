@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks for memory that programs share by descriptors and fabric handles: it is only counted, after
- * the driver has done what was asked.  cuMemMap() is here because only it says how large an import is.
+ * Hooks for memory that programs share by descriptors and fabric handles: it is counted, after the driver has
+ * done what was asked.  Two calls do more.  Under CULIMBO_SHARE=all an export of what only we have made exportable is
+ * refused.  An import of a pool is counted for its destroy, too (cl_pool_import()).  cuMemMap() is here because only it
+ * says how large an import is; under CULIMBO_SHARE=all it also says where virtual memory lies.
  */
 #include "preload/hook_table.h"
 #include "shim/base/options.h"

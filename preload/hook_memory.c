@@ -3,7 +3,8 @@
  * Hooks for allocating and freeing memory.
  *
  * What must hold: in a process that shares nothing a free costs one load and one branch more than
- * without us.  An allocation costs one load and two branches, and a branch on the driver's result.
+ * without us.  An allocation costs one load and two branches, and a branch on the driver's result.  A stream-ordered one
+ * and cuMemCreate() cost one load and one branch more: for CULIMBO_SHARE.
  */
 #include <stdint.h>
 #include "preload/hook_again.h"
@@ -221,8 +222,9 @@ CUresult CUDAAPI cl_hook_cuMemFree_v2(CUdeviceptr dptr)
 }
 
 /*
- * We end pinned memory of our own at each free that is kept back.  UCX patches the functions that a program gets, and
- * so patches this hook: what it is told of then are the program's frees alone.
+ * This hook adds nothing to the call.  At each free that culimbo keeps back it frees pinned memory of its own
+ * (driver/wait.h), by the driver's function.  UCX patches the function that a program gets: without this hook that would
+ * be the driver's, and UCX would take our frees for the program's.
  */
 CUresult CUDAAPI cl_hook_cuMemFreeHost(void *pointer)
 {

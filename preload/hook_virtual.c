@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks for virtual memory.  Without CULIMBO_SHARE=all each costs one load and one branch.  The hooks of queries
- * cost two of each, because a virtual handle of another process may be open here.  The hook of
- * cuCtxEnablePeerAccess() always asks the driver which devices it is about.  That takes 540 instructions with
- * the simulated driver (callgrind), beside a call that takes the driver long.
+ * Hooks for virtual memory.  Without CULIMBO_SHARE=all each costs one load and one branch.  Beside that the hooks of
+ * cuPointerGetAttribute() and cuPointerGetAttributes() ask whether a handle of another process is open here, which costs
+ * two of each; that of cuMemGetAddressRange() asks only this.  The hook of cuCtxEnablePeerAccess() always asks the
+ * driver which devices it is about.  That takes 540 instructions with the simulated driver (callgrind), beside a call
+ * that takes the driver long.
  */
 #include "preload/hook_table.h"
 #include "shim/base/options.h"

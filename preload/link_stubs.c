@@ -10,7 +10,7 @@
  *
  * Such a symbol, a door, is a stub (stubs_link.S) that can be patched and jumps to where its
  * variable here points.  The first call finds out where the door leads:
- *  - As a rule, to the hook's stub.
+ *  - As a rule, to the hook's stub.  If culimbo must do nothing (environment.h), to the driver's function.
  *  - If another interposer defines the symbol before the driver does, to that interposer's
  *    function.  It finds the driver by dlsym(), and so reaches the hook.
  *  - If there is no driver, nowhere.  Without us ld.so would not have loaded the program, or

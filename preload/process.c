@@ -3,7 +3,9 @@
  * Our constructor, our destructor, and the hooks for calls that end the process.
  *
  * What must hold: in a process that shares nothing we make no system call, file,
- * thread or message, unless CULIMBO_REPORT=always asks for a report.
+ * thread or message.  The exceptions: what an option asks for (CULIMBO_REPORT=always, CULIMBO_TRACE,
+ * a relative file name, which is made absolute), a warning of a wrong option or of a second copy
+ * once the driver is loaded, and the lock of a process that forks after cuInit() (self/outlive.h).
  * The exit hooks may run in a signal handler, in the child of a
  * vfork() (which runs in its parent's memory), and before our constructor has
  * run.  They call no CUDA.
