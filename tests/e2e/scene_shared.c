@@ -1,43 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of both kinds of memory that CUDA refuses legacy handles, shared by such handles (17 and 18), beside memory of
- * cudaMalloc, which is the control: wrong opens, exporters that are busy or end meanwhile, and other devices.
+ * cudaMalloc, which is the control: wrong opens, exporters that are busy or end meanwhile, and other devices; and the list
+ * of them and of those in scene_shared_importers.c.
  */
-#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <linux/sockios.h>
 
 #include "scene_async.h"
+#include "scene_shared.h"
 #include "scene_virtual.h"
 
 #define MS UINT64_C(1000000) /* ns */
-#define LAZY 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
 
-enum kind { LEGACY, VIRTUAL, ASYNC, KINDS };
-static const char *const kinds[] = { "cudaMalloc memory", "virtual memory", "stream-ordered memory" };
+const char *const kinds[] = { "cudaMalloc memory", "virtual memory", "stream-ordered memory" };
+
+uint64_t shared_alloc(struct actor *p, enum kind kind, uint64_t bytes, unsigned char value)
+{
+	uint64_t at;
+
+	if (kind == LEGACY)
+		return alloc_filled(p, bytes, value);
+	if (kind == ASYNC)
+		return async_alloc(p, bytes, value);
+	at = virtual_reserve(p, 4 * bytes);
+	virtual_map(p, at, bytes, value);
+	return at;
+}
 
 /* A handle of PIECE bytes of @kind that P allocates on its device 0, full of @value. */
 static struct handle share(struct actor *p, enum kind kind, unsigned char value)
 {
-	uint64_t at;
-
-	if (kind == LEGACY) {
-		at = alloc_filled(p, PIECE, value);
-	} else if (kind == ASYNC) {
-		at = async_alloc(p, PIECE, value);
-	} else {
-		at = virtual_reserve(p, 4 * PIECE);
-		virtual_map(p, at, PIECE, value);
-	}
-	return export_block(p, at);
+	return export_block(p, shared_alloc(p, kind, PIECE, value));
 }
 
 /* --------------------------------------------------------------------- wrong opens */
@@ -154,8 +151,7 @@ static void close_captured(void)
 }
 
 /* ------------------------------------------------------------- an exporter that is busy */
-/* Waits until the actor has taken the request that it was told. */
-static void taken(const struct actor *actor)
+void taken(const struct actor *actor)
 {
 	double deadline = now_ms() + 10000;
 	int waiting = 1;
@@ -165,7 +161,7 @@ static void taken(const struct actor *actor)
 			break_off("%s takes no request", actor->name);
 }
 
-static bool has_answered(const struct actor *actor)
+bool has_answered(const struct actor *actor)
 {
 	struct pollfd ready = { .fd = actor->fd, .events = POLLIN };
 
@@ -214,27 +210,6 @@ static void busy(void)
 }
 
 /* ---------------------------------------------------- an exporter that ends during an open */
-static int sockets_of(const struct actor *actor)
-{
-	char path[64], link[320], target[64];
-	struct dirent *entry;
-	DIR *folder;
-	int n = 0;
-
-	snprintf(path, sizeof path, "/proc/%d/fd", (int)actor->pid);
-	folder = opendir(path);
-	while (folder && (entry = readdir(folder))) {
-		ssize_t got;
-
-		snprintf(link, sizeof link, "%s/%s", path, entry->d_name);
-		got = readlink(link, target, sizeof target - 1);
-		n += got > 7 && !memcmp(target, "socket:", 7);
-	}
-	if (folder)
-		closedir(folder);
-	return n;
-}
-
 enum end { KILLED, UNDERSCORE_EXIT, EXIT, ENDS };
 static const char *const ends[] = { "is killed", "calls _exit", "exits" };
 
@@ -243,18 +218,13 @@ static void end_during(enum kind kind, enum end how)
 {
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
 	struct handle handle = share(p, kind, OWN);
-	double start, deadline = now_ms() + 10000;
-	int before = sockets_of(c), status, result;
+	double start;
+	int status, result;
 	uint64_t import;
 
-	kill(p->pid, SIGSTOP);
-	if (waitpid(p->pid, &status, WUNTRACED) != p->pid || !WIFSTOPPED(status))
-		break_off("P is not stopped");
+	stop(p);
 	start = now_ms();
-	tell(c, OP_open, handle.bytes, (const uint64_t[6]){ LAZY });
-	while (sockets_of(c) <= before)
-		if (has_answered(c) || !watch_until(deadline))
-			break_off("C asks nobody");
+	ask_for(c, &handle);
 	if (how == KILLED) {
 		kill(p->pid, SIGKILL);
 	} else {
@@ -469,6 +439,7 @@ const struct scene shared_scenes[] = {
 	{ "shared-close-captured", close_captured, 0 },
 	{ "shared-busy", busy, 0 },
 	{ "shared-end-meanwhile", end_meanwhile, 0 },
+	{ "shared-importer-killed", shared_importer_killed, SCENE_ALONE },
 	{ "shared-devices", devices, 0 },
 	{ "shared-hidden-device", hidden_device, 0 },
 	{ "shared-hidden-neighbour", hidden_neighbour, 0 },
