@@ -440,6 +440,7 @@ const struct scene shared_scenes[] = {
 	{ "shared-busy", busy, 0 },
 	{ "shared-end-meanwhile", end_meanwhile, 0 },
 	{ "shared-importer-killed", shared_importer_killed, SCENE_ALONE },
+	{ "shared-crowd", shared_crowd, 0 },
 	{ "shared-devices", devices, 0 },
 	{ "shared-hidden-device", hidden_device, 0 },
 	{ "shared-hidden-neighbour", hidden_neighbour, 0 },

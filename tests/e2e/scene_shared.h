@@ -26,5 +26,6 @@ void stop(const struct actor *actor);
  */
 void ask_for(struct actor *c, const struct handle *handle);
 void shared_importer_killed(void);
+void shared_crowd(void);
 
 #endif

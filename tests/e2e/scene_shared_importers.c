@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of processes that open memory which CUDA refuses legacy handles (17 and 18): they are killed in the middle of
- * their open.
+ * their open, and there are many at once.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -156,4 +156,78 @@ void shared_importer_killed(void)
 	for (int kind = VIRTUAL; kind < KINDS; kind++)
 		for (int moment = 0; moment < MOMENTS; moment++)
 			importer_killed(false, (enum kind)kind, (enum moment)moment);
+}
+
+/* -------------------------------------------------------------------- many at once */
+enum { CROWD = 64, SIDE_BY_SIDE = 70 };
+
+/* All open @handle at once.  With @kill one of four is killed amid its open, or just after it.  Returns how many have it. */
+static int open_at_once(struct actor **c, const struct handle *handle, bool kill, uint64_t *import)
+{
+	int opened = 0;
+
+	for (int i = 0; i < CROWD; i++)
+		tell(c[i], OP_open, handle->bytes, (const uint64_t[6]){ LAZY });
+	for (int i = 0; i < CROWD; i++) {
+		if (kill && i % 4 == 3) {
+			kill_actor(c[i]);
+			continue;
+		}
+		opened += !hear(c[i], 20000)->result;
+		import[i] = c[i]->reply.v[0];
+	}
+	return opened;
+}
+
+/* How many of those that live read what P wrote: of a block, and with @many also of all allocations side by side. */
+static int right(struct actor **c, const uint64_t *block, const uint64_t *many)
+{
+	int n = 0;
+
+	for (int i = 0; i < CROWD; i++)
+		n += !c[i]->ended && reads(c[i], block[i], PIECE, OWN, NULL) &&
+		     (!many || !ASK(c[i], v_check_many, many[i], SIDE_BY_SIDE, PIECE, 9)->v[0]);
+	return n;
+}
+
+/* They all open a block of stream-ordered memory at once, and then memory of many allocations; some are killed meanwhile. */
+void shared_crowd(void)
+{
+	enum { LEFT = CROWD * 3 / 4 };
+	struct actor *p = ENTER("P", .env = SOON), *c[CROWD];
+	uint64_t at = virtual_reserve(p, SIDE_BY_SIDE * PIECE), block = async_alloc(p, PIECE, OWN);
+	uint64_t many[CROWD], import[CROWD];
+	struct handle handle;
+	int opened, readers;
+	char name[8];
+
+	if (ASK(p, v_many, at, SIDE_BY_SIDE, PIECE, 9)->result)
+		break_off("P cannot map (%d)", p->reply.result);
+	for (int i = 0; i < CROWD; i++) {
+		snprintf(name, sizeof name, "C%d", i);
+		c[i] = ENTER(name);
+	}
+	handle = export_block(p, block);
+	opened = open_at_once(c, &handle, false, import);
+	readers = opened == CROWD ? right(c, import, NULL) : 0;
+	ok(readers == CROWD, "18 %d open stream-ordered memory at once: %d succeed, and %d read it", CROWD, opened, readers);
+	handle = export_block(p, at);
+	opened = open_at_once(c, &handle, true, many);
+	ok(opened == LEFT, "17 %d open %d allocations at once, %d are killed: %d succeed", CROWD, SIDE_BY_SIDE, CROWD - LEFT,
+	   opened);
+	virtual_unmap(p, at, SIDE_BY_SIDE * PIECE);
+	async_free(p, block);
+	ok(!async_claim(p, block, PIECE), "18 P frees its block: nothing else gets its place while they have it open");
+	readers = opened == LEFT ? right(c, import, many) : 0;
+	ok(readers == LEFT, "17 18 when P has unmapped and freed all, %d read all of both", readers);
+	for (int i = 0; i < CROWD; i++)
+		if (!c[i]->ended) {
+			close_block(c[i], import[i]);
+			close_block(c[i], many[i]);
+			leave(c[i]);
+		}
+	ok(async_claim_within(p, block, PIECE, SOON_MS), "18 they close it, or were killed with it: the pool uses it again");
+	leave(p);
+	/* one may have been killed amid making its own file */
+	ok(no_file_stays(), "no file is left in CULIMBO_DIR");
 }

@@ -385,7 +385,6 @@ const struct scene virtual_scenes[] = {
 	{ "virtual-several", several, 0 },
 	{ "virtual-queries", queries, 0 },
 	{ "virtual-threads", virtual_threads, SCENE_ALONE },
-	{ "virtual-crowd", virtual_crowd, 0 },
 	{ "virtual-unmapped", unmapped, 0 },
 	{ "virtual-first-unmapped", first_unmapped, 0 },
 	{ "virtual-back", back, SCENE_ALONE },

@@ -30,7 +30,6 @@ void virtual_odd(void);
 void virtual_many(void);
 void virtual_forks(void);
 void virtual_threads(void);
-void virtual_crowd(void);
 void virtual_execs(void);
 void virtual_off(void);
 void virtual_no_descriptors(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of virtual memory that is shared by legacy handles (17): processes that end, stand still or run out of
- * something, many at once, and handles that are damaged.
+ * something, and handles that are damaged.
  */
 #include "scene_virtual.h"
 #include "shim/shm/virtual_handle.h"
@@ -241,51 +241,6 @@ void virtual_threads(void)
 	leave(p);
 	leave(o);
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
-}
-
-/* Many importers at once, some of which are killed. */
-void virtual_crowd(void)
-{
-	enum { N = 64 };
-	struct actor *p = ENTER("P", .env = ALL), *c[N];
-	uint64_t at = virtual_reserve(p, 70 * PIECE), import[N];
-	struct handle handle;
-	int opened = 0, right = 0;
-	char name[8];
-
-	if (ASK(p, v_many, at, 70, PIECE, 9)->result)
-		break_off("P cannot map (%d)", p->reply.result);
-	handle = export_block(p, at);
-	for (int i = 0; i < N; i++) {
-		snprintf(name, sizeof name, "C%d", i);
-		c[i] = ENTER(name);
-	}
-	for (int i = 0; i < N; i++)
-		tell(c[i], OP_open, handle.bytes, (const uint64_t[6]){ 1 });
-	for (int i = 0; i < N; i++) {
-		if (i % 4 == 3) { /* amid its open, or just after it */
-			kill_actor(c[i]);
-			continue;
-		}
-		opened += !hear(c[i], 20000)->result;
-		import[i] = c[i]->reply.v[0];
-	}
-	ok(opened == N * 3 / 4, "17 %d open 70 allocations at once, %d are killed: %d succeed", N, N / 4, opened);
-	for (int i = 0; i < N; i++)
-		if (i % 4 != 3)
-			right += !ASK(c[i], v_check_many, import[i], 70, PIECE, 9)->v[0];
-	ok(right == opened, "17 each reads all of them");
-	virtual_unmap(p, at, 70 * PIECE);
-	for (int i = 0; i < N; i++)
-		if (i % 4 != 3) {
-			right -= !ASK(c[i], v_check_many, import[i], 70, PIECE, 9)->v[0];
-			close_block(c[i], import[i]);
-			leave(c[i]);
-		}
-	ok(!right, "17 and when P has unmapped them, too");
-	leave(p);
-	/* one may have been killed amid making its own file */
-	ok(no_file_stays(), "no file is left in CULIMBO_DIR");
 }
 
 /* After exec a process is another image: what it had open is closed, and what it shared is gone. */
