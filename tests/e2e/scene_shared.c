@@ -271,42 +271,49 @@ static bool has_two(struct actor *p)
 	return false;
 }
 
-/* A context of device 1 opens memory of device 0, to which it gets peer access before or after, and reads and writes it. */
+/* C's context of device 1 opens memory of device 0, to which it gets peer access before or after, and reads and writes it. */
+static void open_by_other(struct actor *p, struct actor *c, enum kind kind, bool before)
+{
+	const char *who = p->bare ? "control: bare" : "17 18", *says = before ? "with peer access" : "without peer access";
+	struct handle handle = share(p, kind, OWN);
+	uint64_t import;
+	int result;
+
+	ASK(c, device, 1);
+	if (before && ASK(c, peer, 0)->result)
+		break_off("device 1 has no access to device 0 (%d)", c->reply.result);
+	result = try_open(c, &handle, &import);
+	ok(!result, "%s: device 1, %s to device 0, opens %s of that (%d)", who, says, kinds[kind], result);
+	if (result)
+		break_off("it is not open");
+	ok(reads(c, import, PIECE, OWN, NULL), "%s: and reads it", who);
+	if (!before) {
+		/* an open of a legacy handle may have enabled it already */
+		note("peer access afterwards: %d", ASK(c, peer, 0)->result);
+		ok(reads(c, import, PIECE, OWN, NULL), "%s: and once more, with peer access", who);
+	}
+	fill(c, import, PIECE, NEXT);
+	close_block(c, import);
+	ASK(c, device, 0);
+	import = open_block(c, &handle);
+	ok(reads(c, import, PIECE, NEXT, NULL), "%s: device 0 of the same process reads what device 1 wrote", who);
+	close_block(c, import);
+}
+
+/* Bare that is done with memory of cudaMalloc, the control; under culimbo with each kind. */
 static void devices(void)
 {
-	for (int kind = 0; kind < KINDS; kind++)
-		for (int before = 1; before >= 0; before--) {
-			struct actor *p = ENTER("P", .env = ALL " " TWO), *c = ENTER("C", .env = TWO);
-			const char *says = before ? "with peer access" : "without peer access";
-			struct handle handle;
-			uint64_t import;
-			int result;
+	for (int bare = 1; bare >= 0; bare--)
+		for (int kind = 0; kind < (bare ? VIRTUAL : KINDS); kind++)
+			for (int before = 1; before >= 0; before--) {
+				struct actor *p = ENTER("P", .bare = bare, .env = bare ? TWO : ALL " " TWO);
+				struct actor *c = ENTER("C", .bare = bare, .env = TWO);
 
-			if (!has_two(p))
-				return;
-			handle = share(p, (enum kind)kind, OWN);
-			ASK(c, device, 1);
-			if (before && ASK(c, peer, 0)->result)
-				break_off("device 1 has no access to device 0 (%d)", c->reply.result);
-			result = try_open(c, &handle, &import);
-			ok(!result, "%s: device 1, %s to device 0, opens %s of that (%d)", kind ? "17 18" : "control", says,
-			   kinds[kind], result);
-			if (result)
-				break_off("it is not open");
-			ok(reads(c, import, PIECE, OWN, NULL), "and reads it");
-			if (!before) {
-				/* an open of a legacy handle may have enabled it already */
-				note("peer access afterwards: %d", ASK(c, peer, 0)->result);
-				ok(reads(c, import, PIECE, OWN, NULL), "and once more, with peer access");
+				if (!has_two(p))
+					return;
+				open_by_other(p, c, (enum kind)kind, before);
+				virtual_curtain(p, c);
 			}
-			fill(c, import, PIECE, NEXT);
-			close_block(c, import);
-			ASK(c, device, 0);
-			import = open_block(c, &handle);
-			ok(reads(c, import, PIECE, NEXT, NULL), "device 0 of the same process reads what device 1 wrote");
-			close_block(c, import);
-			virtual_curtain(p, c);
-		}
 }
 
 /* C sees device 1 alone, and the memory is on device 0: each handle is refused as a legacy one. */
