@@ -189,7 +189,7 @@ two()
 	else
 		run two-conformance.tap 60 "$build/tests/gpu/conformance"
 	fi
-	for scene in '*peers*' '*device*' 'async-capture-access'; do
+	for scene in '*peers*' '*device*' 'async-capture-access' 'shared-hidden-neighbour'; do
 		run "two-${scene//[^a-z-]/}.tap" 100 bash "$tests/e2e/run.sh" "${on_gpu[@]}" "$build" "$scene"
 	done
 	if [ -n "$simulate" ]; then
