@@ -374,9 +374,12 @@ static void hidden_neighbour(void)
 	handle = export_block(p, at);
 	result = try_open(c, &handle, &start);
 	ok(!result && reads(c, start + PIECE, PIECE, 1, NULL) && reads(c, start + 3 * PIECE, PIECE, 3, NULL),
-	   "17 by the reservation: C reads all that it sees, with a hole (%d)", result);
-	if (!result)
+	   "17 by the reservation: C reads all that it sees (%d)", result);
+	if (!result) {
+		result = ASK(c, v_access, start + 2 * PIECE, 0)->result;
+		ok(result || !c->reply.v[0], "17 with a hole where there is what it does not see (%d)", result);
 		close_block(c, start);
+	}
 	handle = export_block(p, at + 2 * PIECE);
 	result = try_open(c, &handle, &import);
 	ok(bare && result == bare, "17 a handle of what is hidden is refused (%d), as a legacy one bare (%d)", result, bare);
