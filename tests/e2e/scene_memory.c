@@ -285,6 +285,59 @@ static void in_flight(void)
 		;
 }
 
+/*
+ * Each of three blocks of 64 MiB is freed as soon as its handle is there, and all handles are opened 100 ms later.  P's
+ * limbo has room for two of them, and a grace that does not end here by itself.
+ */
+static void late_once(bool bare)
+{
+	enum { BLOCKS = 3, ROOM = 2 };
+	struct entry entry = { .bare = bare, .env = "CULIMBO_GRACE=1m CULIMBO_GRACE_BYTES=150MiB" };
+	struct actor *p = enter("P", entry), *c = enter("C", entry);
+	struct handle handle[BLOCKS];
+	uint64_t block, import;
+	double opening;
+	int lost = 0;
+
+	for (int i = 0; i < BLOCKS; i++) {
+		block = alloc_filled(p, BIG, (unsigned char)(OWN + i));
+		handle[i] = export_block(p, block);
+		free_block(p, block);
+	}
+	for (opening = now_ms() + 100; watch_until(opening);)
+		;
+	for (int i = 0; i < BLOCKS; i++) {
+		int result = try_open(c, &handle[i], &import);
+		bool own = !result && reads(c, import, BIG, (unsigned char)(OWN + i), NULL);
+
+		lost += !own;
+		if (bare)
+			note("bare, an open of freed block %d of %d: %d%s", i + 1, BLOCKS, result,
+			     result ? "" : own ? ", its own bytes" : ", other bytes");
+		else if (i < BLOCKS - ROOM)
+			ok(refused(result), "3 over the budget, freed block %d of %d: opened 100 ms later it is refused as stale (%d)",
+			   i + 1, BLOCKS, result);
+		else
+			ok(own, "3 within the budget, freed block %d of %d: opened 100 ms later C reads its own bytes (%d)", i + 1,
+			   BLOCKS, result);
+		if (!result)
+			close_block(c, import);
+	}
+	if (bare)
+		ok(lost, "control: bare, of %d blocks that are freed before their handles are opened %d are lost", BLOCKS, lost);
+	leave(c);
+	leave(p);
+	if (!bare)
+		ok(count_said(c, "STALE: ") == 1, "3 C's report says that it used stale handles");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
+static void in_flight_late(void)
+{
+	late_once(true);
+	late_once(false);
+}
+
 /* ------------------------------------------------------------------ 4: errors */
 #define ERRORS_MAX 64
 static struct {
@@ -403,6 +456,7 @@ const struct scene memory_scenes[] = {
 	{ "two-holders", two_holders, 0 },
 	{ "stale-small", stale_small, 0 },
 	{ "stale-big", stale_big, 0 },
+	{ "in-flight-late", in_flight_late, 0 },
 	{ "in-flight", in_flight, SCENE_ALONE },
 	{ "errors-small", errors_small, 0 },
 	{ "errors-big", errors_big, 0 },
