@@ -20,6 +20,7 @@ enum { NONE = -1, V_PAGES = 4, V_HANDLES = 6 };
 
 struct page_life {
 	bool alive, filled;
+	bool unsure; /* on a GPU, after the end of a context of its process: what is there then was not measured */
 	uint8_t player, value;
 };
 static struct page_life page_life[LIVES];
@@ -79,6 +80,11 @@ void virtual_player_ended(unsigned int p)
 
 void virtual_context_ended(uint8_t ctx)
 {
+	for (int l = 0; l < page_lives; l++)
+		if (settings->gpu && page_life[l].player == op.player) {
+			page_life[l].unsure = true;
+			page_life[l].filled = false;
+		}
 	for (unsigned int i = 0; i < V_IMPORTS; i++)
 		if (has[op.player].import[i].ctx == ctx)
 			has[op.player].import[i].open = false;
@@ -93,7 +99,7 @@ bool virtual_can_work(void)
 /* ---------------------------------------------------------------- one's own memory */
 static void reserve(unsigned int slot)
 {
-	struct order o = { .call = DO_V_RESERVE, .slot = (uint8_t)slot, .bytes = V_PAGES * PAGE };
+	struct order o = { .call = DO_V_RESERVE, .slot = (uint8_t)slot, .pages = V_PAGES };
 	struct answer a = tell(op.player, &o);
 
 	with("region %u", slot);
@@ -108,7 +114,7 @@ static void reserve(unsigned int slot)
 
 static void map(unsigned int slot, unsigned int page)
 {
-	struct order o = { .call = DO_V_MAP, .slot = (uint8_t)slot, .offset = page * PAGE, .flags = op.c % 3 == 0 };
+	struct order o = { .call = DO_V_MAP, .slot = (uint8_t)slot, .page = (uint8_t)page, .flags = op.c % 3 == 0 };
 	struct answer a = tell(op.player, &o);
 	struct page_life *l;
 
@@ -122,20 +128,33 @@ static void map(unsigned int slot, unsigned int page)
 	page_lives++;
 	if (!virtual_can_work())
 		return;
-	o = (struct order){ .call = DO_V_FILL, .slot = (uint8_t)slot, .offset = page * PAGE, .flags = l->value };
+	o = (struct order){ .call = DO_V_FILL, .slot = (uint8_t)slot, .page = (uint8_t)page, .flags = l->value };
 	a = tell(op.player, &o);
 	with("region %u, page %u, value %u", slot, page, l->value);
 	print("cuMemsetD8", &a, NULL);
 	l->filled = !a.result;
 }
 
-/* Of one page, or of several, with holes or without. */
+static bool has_mapped(unsigned int slot, unsigned int page, unsigned int pages)
+{
+	for (; pages; pages--, page++)
+		if (has[op.player].region[slot].page[page] >= 0)
+			return true;
+	return false;
+}
+
+/* Of one page, or of several, with holes or without; on a GPU without, since it was not measured what is unmapped then. */
 static void unmap(unsigned int slot, unsigned int page)
 {
 	unsigned int n = op.d % 3 ? 1 : 1 + op.c % (V_PAGES - page);
-	struct order o = { .call = DO_V_UNMAP, .slot = (uint8_t)slot, .offset = page * PAGE, .bytes = n * PAGE };
-	struct answer a = tell(op.player, &o);
+	struct order o = { .call = DO_V_UNMAP, .slot = (uint8_t)slot, .page = (uint8_t)page };
+	struct answer a;
 
+	for (unsigned int i = 1; settings->gpu && i < n; i++)
+		if (!has_mapped(slot, page, 1) || !has_mapped(slot, page + i, 1))
+			n = i;
+	o.pages = (uint8_t)n;
+	a = tell(op.player, &o);
 	with("region %u, page %u, %u pages", slot, page, n);
 	print("cuMemUnmap", &a, NULL);
 	for (; !a.result && n; n--, page++) {
@@ -150,15 +169,18 @@ static void unmap(unsigned int slot, unsigned int page)
 static void play_region(void)
 {
 	unsigned int slot = op.a % V_REGIONS, page = op.b % V_PAGES;
-	struct order o = { .call = DO_V_FREE, .slot = (uint8_t)slot, .bytes = V_PAGES * PAGE };
+	struct order o = { .call = DO_V_FREE, .slot = (uint8_t)slot, .pages = V_PAGES };
 	struct answer a;
 
-	if (me()->busy)
+	/* it was not measured what captures do with these calls */
+	if (me()->busy || (settings->gpu && captures(me())))
 		return;
 	if (!has[op.player].region[slot].reserved) {
 		reserve(slot);
 	} else if (op.d % 16 == 0) {
-		/* also with something mapped there: the driver refuses */
+		/* also with something mapped there: the simulated driver refuses; what others do was not measured */
+		if (settings->gpu && has_mapped(slot, 0, V_PAGES))
+			return;
 		a = tell(op.player, &o);
 		with("region %u", slot);
 		print("cuMemAddressFree", &a, NULL);
@@ -175,7 +197,7 @@ static void play_look_at_own(void)
 	unsigned int slot = op.a % V_REGIONS, page = op.b % V_PAGES;
 	bool reads = op.c % 2;
 	struct order o = { .call = reads ? DO_V_READ : DO_V_QUERY, .slot = (uint8_t)slot,
-			   .offset = page * PAGE + (reads ? 0 : op.d % 2 * 512) };
+			   .page = (uint8_t)page, .offset = reads ? 0 : op.d % 2 * 512 };
 	char expected[16];
 	struct answer a;
 	int l;
@@ -190,7 +212,7 @@ static void play_look_at_own(void)
 		snprintf(expected, sizeof(expected), "bytes=%u", page_life[l].value);
 		promised(a.result || !strcmp(a.text, expected), "foreign bytes");
 	}
-	with("region %u, page %u%s", slot, page, o.offset % PAGE ? " + 512" : "");
+	with("region %u, page %u%s", slot, page, o.offset ? " + 512" : "");
 	print(reads ? "cuMemcpyDtoH" : "cuMemGetAddressRange", &a, NULL);
 }
 
@@ -198,9 +220,9 @@ static void play_handle(void)
 {
 	unsigned int slot = op.a % V_REGIONS, page = op.b % 3 ? op.b / 3 % V_PAGES : 0, to = op.c % V_HANDLES, first = page;
 	struct order o = { .call = DO_V_EXPORT, .slot = (uint8_t)slot,
-			   .offset = page * PAGE + (op.d % 3 == 0 ? 4096 : 0) };
+			   .page = (uint8_t)page, .offset = op.d % 3 == 0 ? 4096 : 0 };
 	const int *mapped = has[op.player].region[slot].page;
-	bool good, begins = !o.offset;
+	bool good, unsure, begins = !page && !o.offset;
 	struct answer a;
 
 	if (!has[op.player].region[slot].reserved)
@@ -209,12 +231,13 @@ static void play_handle(void)
 	while (begins && first + 1 < V_PAGES && mapped[first] < 0)
 		first++;
 	good = virtual_shares_all() && mapped[first] >= 0 && context_alive(me(), current());
+	unsure = mapped[first] >= 0 && page_life[mapped[first]].unsure;
 	a = tell(op.player, &o);
-	promised(!good || !a.result, "virtual memory has no handle");
+	promised(!good || unsure || !a.result, "virtual memory has no handle");
 	promised(mapped[first] >= 0 || a.result, "nothing is mapped there, and it has a handle");
-	with("region %u, page %u%s, handle %u", slot, page, o.offset % PAGE ? " + 4096" : "", to);
+	with("region %u, page %u%s, handle %u", slot, page, o.offset ? " + 4096" : "", to);
 	print("cuIpcGetMemHandle", &a, good ? "virtual" : NULL);
-	if (!good)
+	if (!good || unsure)
 		return;
 	handle[to].life = mapped[first];
 	handle[to].player = op.player;
@@ -228,7 +251,7 @@ static void play_handle(void)
 static void look(unsigned int slot)
 {
 	for (unsigned int i = 0; i < V_PAGES; i++) {
-		struct order o = { .call = DO_V_LOOK, .slot = (uint8_t)slot, .offset = i * PAGE };
+		struct order o = { .call = DO_V_LOOK, .slot = (uint8_t)slot, .page = (uint8_t)i };
 		int l = has[op.player].import[slot].page[i];
 		char expected[16];
 		struct answer a;
@@ -310,13 +333,13 @@ static void play_import(void)
 	}
 	o.other = own;
 	o.flags = handle[from].region;
-	o.offset = handle[from].page * PAGE;
+	o.page = handle[from].page;
 	memcpy(o.handle, handle[from].bytes, sizeof(o.handle));
 	some_were_opened = true;
 	a = tell(op.player, &o);
 	me()->taken++;
 	if (under_culimbo && context_alive(me(), current())) {
-		promised(!alive || !a.result, "virtual memory that is mapped cannot be opened");
+		promised(!alive || page_life[handle[from].life].unsure || !a.result, "virtual memory that is mapped cannot be opened");
 		promised(alive || a.result, "a stale handle of virtual memory opens");
 		promised(a.result || !strcmp(a.text, own ? "own=1" : "known=1"), "an import is not known");
 		if (!a.result && own)

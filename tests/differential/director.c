@@ -33,6 +33,14 @@ static uint32_t dice(uint64_t seed, unsigned int number, unsigned int which)
 	return (uint32_t)(mix(mix(seed * 1000003 + number) + which * UINT64_C(0x9e3779b97f4a7c15)) >> 33);
 }
 
+/* DIFFERENTIAL_VIRTUAL=no: virtual memory is not played; all other operations of a seed keep their random numbers. */
+static bool plays_virtual(uint32_t die)
+{
+	const char *wish = getenv("DIFFERENTIAL_VIRTUAL");
+
+	return !(wish && !strcmp(wish, "no")) && (die % 4 == 0 || getenv("CULIMBO_SHARE"));
+}
+
 struct settings settings_of(uint64_t seed, bool gpu)
 {
 	uint32_t d[12];
@@ -53,8 +61,8 @@ struct settings settings_of(uint64_t seed, bool gpu)
 		.tail = !gpu && d[7] % 10 == 0,
 		.trace = d[9] % 6 == 0,
 		.few_events = d[10] % 5 == 0,
+		.virtuals = plays_virtual(d[8]),
 		/* bare, the driver may crash when the importer frees first (doc/measurements.md) */
-		.virtuals = !gpu && (d[8] % 4 == 0 || getenv("CULIMBO_SHARE")),
 		.pools = d[11] % 3 == 0 && (!gpu || getenv("DIFFERENTIAL_POOLS")),
 	};
 }

@@ -67,6 +67,7 @@ enum at { AT_NULL, AT_UNKNOWN, AT_BLOCK, AT_IMPORT, AT_POOL_BLOCK, AT_POOL_IMPOR
 struct order {
 	uint8_t call, at, slot, other; /* other: a stream, an event, ... */
 	uint8_t plant; /* a planted fault instead of the call: see plant() in stage.c */
+	uint8_t page, pages; /* of virtual memory: @offset counts from the page's beginning */
 	uint32_t flags;
 	uint64_t bytes, offset;
 	uint8_t handle[64];

@@ -5,41 +5,78 @@
 
 #include "tests/differential/play.h"
 
-enum { SAMPLE = 1024, PAGE = 2 << 20 };
+enum { SAMPLE = 1024 };
 
 static CUdeviceptr region[V_REGIONS], import[V_IMPORTS];
 
+static CUmemAllocationProp wanted(uint32_t types)
+{
+	return (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .requestedHandleTypes = (CUmemAllocationHandleType)types,
+				      .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+}
+
+static size_t granularity(uint32_t types)
+{
+	CUmemAllocationProp property = wanted(types);
+	size_t bytes = 0;
+	CUresult result = cu.cuMemGetAllocationGranularity(&bytes, &property, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+
+	if (result)
+		die("cuMemGetAllocationGranularity gave %d", (int)result);
+	return bytes;
+}
+
+/* The bytes of a page: the driver's granularity of memory with a handle type or without one, whichever is larger. */
+static size_t page(void)
+{
+	static size_t bytes;
+
+	if (!bytes) {
+		size_t without = granularity(0), with = granularity(1);
+
+		bytes = with > without ? with : without;
+	}
+	return bytes;
+}
+
+static CUdeviceptr own(const struct order *o)
+{
+	return region[o->slot] + o->page * page() + o->offset;
+}
+
 static CUresult map(const struct order *o, struct answer *a)
 {
-	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					 .requestedHandleTypes = (CUmemAllocationHandleType)o->flags,
-					 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemAllocationProp property = wanted(o->flags);
 	CUmemAccessDesc access = { .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
 				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUmemGenericAllocationHandle memory = 0;
-	CUresult result = cu.cuMemCreate(&memory, PAGE, &property, 0);
-	int each[3] = { -1, -1, -1 };
+	CUresult result = cu.cuMemCreate(&memory, page(), &property, 0);
+	int each[4] = { -1, -1, -1, -1 };
 
 	if (result)
 		return result;
 	memset(&property, 0, sizeof property);
 	each[0] = cu.cuMemGetAllocationPropertiesFromHandle(&property, memory);
-	each[1] = result = cu.cuMemMap(region[o->slot] + o->offset, PAGE, 0, memory, 0);
+	each[1] = result = cu.cuMemMap(own(o), page(), 0, memory, 0);
 	if (!result)
-		each[2] = result = cu.cuMemSetAccess(region[o->slot] + o->offset, PAGE, &access, 1);
-	snprintf(a->text, sizeof(a->text), "types=%d:%d map=%d access=%d release=%d", each[0],
-		 (int)property.requestedHandleTypes, each[1], each[2], (int)cu.cuMemRelease(memory));
+		each[2] = result = cu.cuMemSetAccess(own(o), page(), &access, 1);
+	/* all or nothing, for the model */
+	if (each[2] > 0)
+		each[3] = (int)cu.cuMemUnmap(own(o), page());
+	snprintf(a->text, sizeof(a->text), "types=%d:%d map=%d access=%d unmap=%d release=%d", each[0],
+		 (int)property.requestedHandleTypes, each[1], each[2], each[3], (int)cu.cuMemRelease(memory));
 	return result;
 }
 
 /* The value of all bytes in the first and the last KiB of a page, or that they differ. */
-static CUresult sample(CUdeviceptr page, struct answer *a)
+static CUresult sample(CUdeviceptr from, struct answer *a)
 {
 	unsigned char bytes[2 * SAMPLE];
-	CUresult result = cu.cuMemcpyDtoH_v2(bytes, page, SAMPLE);
+	CUresult result = cu.cuMemcpyDtoH_v2(bytes, from, SAMPLE);
 
 	if (!result)
-		result = cu.cuMemcpyDtoH_v2(bytes + SAMPLE, page + PAGE - SAMPLE, SAMPLE);
+		result = cu.cuMemcpyDtoH_v2(bytes + SAMPLE, from + page() - SAMPLE, SAMPLE);
 	if (result)
 		return result;
 	snprintf(a->text, sizeof(a->text), "bytes=%u", bytes[0]);
@@ -51,7 +88,7 @@ static CUresult sample(CUdeviceptr page, struct answer *a)
 
 static CUresult query(const struct order *o, struct answer *a)
 {
-	CUdeviceptr p = region[o->slot] + o->offset, base = 0, start = 0;
+	CUdeviceptr p = own(o), base = 0, start = 0;
 	size_t size = 0, range = 0;
 	unsigned long long types = 99;
 	unsigned char legacy = 99;
@@ -83,10 +120,10 @@ static CUresult open_one(const struct order *o, struct answer *a)
 	memcpy(a->handle, &opened, sizeof(opened));
 	/* an open of the process's own memory gives its own address, about which the driver is asked as ever */
 	if (o->other)
-		snprintf(a->text, sizeof(a->text), "own=%d", opened == region[o->flags] + o->offset);
+		snprintf(a->text, sizeof(a->text), "own=%d", opened == region[o->flags] + o->page * page());
 	else
 		snprintf(a->text, sizeof(a->text), "known=%d",
-			 !cu.cuMemGetAddressRange_v2(&base, &size, opened) && base == opened && size % PAGE == 0);
+			 !cu.cuMemGetAddressRange_v2(&base, &size, opened) && base == opened && size % page() == 0);
 	return result;
 }
 
@@ -97,28 +134,28 @@ CUresult virtual_call(const struct order *o, struct answer *a)
 
 	switch ((enum call)o->call) {
 	case DO_V_RESERVE:
-		return cu.cuMemAddressReserve(&region[o->slot], o->bytes, 0, 0, 0);
+		return cu.cuMemAddressReserve(&region[o->slot], o->pages * page(), 0, 0, 0);
 	case DO_V_FREE:
-		return cu.cuMemAddressFree(region[o->slot], o->bytes);
+		return cu.cuMemAddressFree(region[o->slot], o->pages * page());
 	case DO_V_MAP:
 		return map(o, a);
 	case DO_V_UNMAP:
-		return cu.cuMemUnmap(region[o->slot] + o->offset, o->bytes);
+		return cu.cuMemUnmap(own(o), o->pages * page());
 	case DO_V_FILL:
-		result = cu.cuMemsetD8_v2(region[o->slot] + o->offset, (unsigned char)o->flags, PAGE);
+		result = cu.cuMemsetD8_v2(own(o), (unsigned char)o->flags, page());
 		return result ? result : cu.cuStreamSynchronize(NULL);
 	case DO_V_READ:
-		return sample(region[o->slot] + o->offset, a);
+		return sample(own(o), a);
 	case DO_V_QUERY:
 		return query(o, a);
 	case DO_V_EXPORT:
-		result = cu.cuIpcGetMemHandle(&handle, region[o->slot] + o->offset);
+		result = cu.cuIpcGetMemHandle(&handle, own(o));
 		memcpy(a->handle, &handle, sizeof(handle));
 		return result;
 	case DO_V_OPEN:
 		return open_one(o, a);
 	case DO_V_LOOK:
-		return sample(import[o->slot] + o->offset, a);
+		return sample(import[o->slot] + o->page * page(), a);
 	default:
 		return cu.cuIpcCloseMemHandle(import[o->slot]);
 	}

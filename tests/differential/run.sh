@@ -3,10 +3,11 @@
 #
 # Makes the same driver calls with and without culimbo; see runner.c.
 #
-#   run.sh [--gpu] [--brief] [--observe] [--share-all] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
+#   run.sh [--gpu | --as-on-gpu] [--brief] [--observe] [--share-all] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]
 #
 # Without seeds and --seconds it runs the seeds of `make check`.
 # --gpu: uses this machine's driver.
+# --as-on-gpu: makes the calls that --gpu makes on the simulated driver.
 # --observe: with CULIMBO_MODE=observe, and only the differences that doc/differences.md allows there.
 # --share-all: with CULIMBO_SHARE=all; each seed plays virtual memory.
 # --brief: ends at the first difference and does not shorten the sequence.
@@ -14,6 +15,8 @@
 #
 #   DIFFERENTIAL_LIST  the allowed differences (doc/differences.md)
 #   DIFFERENTIAL_TMP   where it makes its folder (/dev/shm)
+#   DIFFERENTIAL_POOLS=1     on a GPU a third of the seeds shares pools, too
+#   DIFFERENTIAL_VIRTUAL=no  no seed plays virtual memory
 set -u
 
 unset LD_PRELOAD TEST_DOOR
@@ -21,13 +24,13 @@ for name in $(env | sed -n 's/^\(CULIMBO_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	unset "$name"
 done
 usage() {
-	echo "usage: run.sh [--gpu] [--brief] [--observe] [--share-all] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]" >&2
+	echo "usage: run.sh [--gpu | --as-on-gpu] [--brief] [--observe] [--share-all] [--seconds N] [--from SEED] [BUILD_DIR [SEED...]]" >&2
 	exit 2
 }
 gpu='' brief='' observe='' share='' seconds='' from=''
 while [ $# -gt 0 ]; do
 	case $1 in
-	--gpu) gpu=1 && shift ;;
+	--gpu | --as-on-gpu) gpu=$1 && shift ;;
 	--brief) brief=1 && shift ;;
 	--observe) observe=1 && shift ;;
 	--share-all) share=1 && shift ;;
@@ -80,7 +83,7 @@ trap 'rm -rf "$dir"' EXIT
 runner='' signal=''
 trap 'signal=15; [ -z "$runner" ] || kill -TERM "$runner" 2> /dev/null' HUP INT TERM
 CULIMBO=$build/tools/culimbo DIFFERENTIAL_DIR=$dir DIFFERENTIAL_LIST=$list CULIMBO_REPORT=off \
-	"$build/tests/differential/differential" compare ${gpu:+--gpu} ${brief:+--brief} \
+	"$build/tests/differential/differential" compare ${gpu:+"$gpu"} ${brief:+--brief} \
 	${seconds:+--seconds "$seconds"} ${from:+--from "$from"} "$@" &
 runner=$!
 [ -z "$signal" ] || kill -TERM "$runner"

@@ -2,7 +2,7 @@
 /*
  * Makes the same driver calls with and without culimbo, and compares each result.
  *
- * differential compare [--gpu] [--brief] [--ops N] [--seconds N] [--from SEED] [SEED...]
+ * differential compare [--gpu | --as-on-gpu] [--brief] [--ops N] [--seconds N] [--from SEED] [SEED...]
  * differential play SEED OPS [KEEP] one side; KEEP: a 1 or a 0 for each operation
  *
  * run.sh calls the first form.  For each seed a random sequence of calls runs twice, without and with
@@ -255,7 +255,7 @@ static int compare_all(const char *program, int argc, char **argv)
 {
 	uint64_t from = (uint64_t)time(NULL) * 1000, until = 0;
 	unsigned int ops = OPS, played = 0, more = 20;
-	bool on = true;
+	bool on = true, simulated = true;
 	int i;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -265,6 +265,8 @@ static int compare_all(const char *program, int argc, char **argv)
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* when run.sh has ended */
 	for (i = 0; i < argc && !strncmp(argv[i], "--", 2); i++) {
 		if (!strcmp(argv[i], "--gpu"))
+			simulated = !(gpu = true);
+		else if (!strcmp(argv[i], "--as-on-gpu"))
 			gpu = true;
 		else if (!strcmp(argv[i], "--brief"))
 			brief = true;
@@ -279,7 +281,7 @@ static int compare_all(const char *program, int argc, char **argv)
 		else
 			die("what is %s?", argv[i]);
 	}
-	sides_set_up(program, gpu);
+	sides_set_up(program, !simulated);
 	if (ops > OPS_MAX)
 		die("at most %u operations", OPS_MAX);
 	for (; on && i < argc; i++, played++)

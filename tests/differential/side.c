@@ -55,7 +55,7 @@ static void set_environment(const struct settings *s, const char *name)
 	char path[4096];
 
 	setenv("DIFFERENTIAL_SIDE", name, 1);
-	if (gpu)
+	if (s->gpu)
 		setenv("DIFFERENTIAL_GPU", "1", 1);
 	snprintf(path, sizeof(path), "%s/%s.sim", dir, name);
 	setenv("CULIMBO_SIM_DIR", path, 1);

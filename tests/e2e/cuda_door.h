@@ -73,6 +73,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020)                                   \
 	X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020)                                   \
 	X(cuMemCreate, cuMemCreate, 10020)                                                         \
+	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020)                     \
 	X(cuMemAddressReserve, cuMemAddressReserve, 10020)                                         \
 	X(cuMemAddressFree, cuMemAddressFree, 10020)                                               \
 	X(cuMemMap, cuMemMap, 10020)                                                               \
