@@ -55,6 +55,15 @@ void do_a_attribute(const struct wire_request *q)
 	reply.v[0] = value;
 }
 
+void do_a_access(const struct wire_request *q)
+{
+	CUmemLocation location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)q->a[1] };
+	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_MAX;
+
+	TIMED(cu.cuMemPoolGetAccess(&flags, pool_of(q->a[0]), &location));
+	reply.v[0] = (uint64_t)flags;
+}
+
 void do_a_export_pool(const struct wire_request *q)
 {
 	int fd = -1;

@@ -110,6 +110,14 @@ void do_v_ask(const struct wire_request *q)
 	TIMED(cu.cuPointerGetAttribute(&reply.v[0], (CUpointer_attribute)q->a[1], q->a[0]));
 }
 
+void do_v_ask_two(const struct wire_request *q)
+{
+	CUpointer_attribute attributes[] = { (CUpointer_attribute)q->a[1], CU_POINTER_ATTRIBUTE_MEMORY_TYPE };
+	void *values[] = { &reply.v[0], &reply.v[1] };
+
+	TIMED(cu.cuPointerGetAttributes(2, attributes, values, q->a[0]));
+}
+
 void do_v_access(const struct wire_request *q)
 {
 	CUmemLocation location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)q->a[1] };

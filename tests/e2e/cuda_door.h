@@ -70,6 +70,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020)               \
 	X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020)           \
 	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020)                                           \
+	X(cuMemPoolGetAccess, cuMemPoolGetAccess, 11020)                                           \
 	X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020)                                   \
 	X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020)                                   \
 	X(cuMemCreate, cuMemCreate, 10020)                                                         \
@@ -90,6 +91,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuMemGetInfo_v2, cuMemGetInfo, 3020)                                                     \
 	X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020)                                     \
 	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000)                                      \
+	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000)                                    \
 	X(cuMemsetD8_v2, cuMemsetD8, 3020)                                                         \
 	X(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020)                                                     \
 	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010)                                              \

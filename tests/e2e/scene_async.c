@@ -344,6 +344,7 @@ const struct scene async_scenes[] = {
 	{ "async-capture-access", async_capture_access, 0 },
 	{ "async-whose", async_whose, SCENE_ALONE | SCENE_SIMULATED },
 	{ "async-types", async_types, 0 },
+	{ "async-told", async_told, 0 },
 	{ "async-pool-destroyed", async_pool_destroyed, SCENE_ALONE },
 	{ "async-stream", async_stream, 0 },
 	{ "async-back", async_back, SCENE_ALONE },

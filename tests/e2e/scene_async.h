@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by scene_async.c, which has the list, scene_async_more.c and scene_async_ends.c. */
+/* Shared by scene_async.c, which has the list, and the other scene_async_*.c. */
 #ifndef CL_TEST_SCENE_ASYNC_H
 #define CL_TEST_SCENE_ASYNC_H
 
@@ -48,6 +48,9 @@ void async_context_captured(void);
 void async_capture_access(void);
 void async_whose(void);
 void async_types(void);
+
+/* scene_async_told.c */
+void async_told(void);
 
 /* scene_async_pools.c */
 void async_together(void);

@@ -64,6 +64,7 @@
 	X(a_set_pool)	 /* device, pool: the device allocates from it */                          \
 	X(a_new_pool)	 /* device, handle types -> a pool */                                      \
 	X(a_attribute)	 /* pool, attribute, 1: sets it, value -> value */                         \
+	X(a_access)	 /* pool, device -> 3: it may read and write there, 0: it may not */        \
 	X(a_export_pool) /* pool: exports a descriptor of it, and closes that */                   \
 	X(a_alloc)	 /* bytes, stream -> address */                                            \
 	X(a_alloc_from)	 /* pool, bytes, stream -> address */                                      \
@@ -80,6 +81,7 @@
 	X(v_types)	 /* allocation, address -> handle types by its properties, and of the pointer */ \
 	X(v_range)	 /* address -> base, size; start and size of the range that attributes tell */ \
 	X(v_ask)	 /* address, attribute of a pointer -> value */                            \
+	X(v_ask_two)	 /* the same, by the call for several -> value, type of memory */           \
 	X(v_access)	 /* address, device -> 3: it may read and write there, 0: it may not */    \
 	X(peer)		 /* device: the current context gets access to its primary one */          \
 	X(v_many)	 /* address, n, bytes, value: n allocations side by side, the i-th with value + i */ \
