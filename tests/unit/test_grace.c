@@ -350,13 +350,13 @@ IN_A_CHILD(how_many_more_were_forced_out_is_told_though_no_other_is)
 	start_with(0, CL_COLLECTOR_INLINE);
 	cl_options.held_bytes.number = 1;
 	hold(&other, CL_BURST_NAMED + 30);
-	CHECK_EQUAL(logged(": 1 more freed blocks are given back although"), 1);
-	CHECK_EQUAL(logged("more freed blocks are given back although"), 1);
+	CHECK_EQUAL(logged(": 1 more freed blocks go back to the driver although"), 1);
+	CHECK_EQUAL(logged("more freed blocks go back to the driver although"), 1);
 	collected = cl_limbo_collect(&cl_exporter, false);
 	CHECK_EQUAL(collected.next, cl_exporter.limbo.forced.until);
 	turn_clock(CL_BURST_TIME);
 	collected = cl_limbo_collect(&cl_exporter, false);
-	CHECK_EQUAL(logged(": 29 more freed blocks are given back although"), 1);
+	CHECK_EQUAL(logged(": 29 more freed blocks go back to the driver although"), 1);
 	CHECK_EQUAL(collected.next, UINT64_MAX);
 }
 
