@@ -250,6 +250,7 @@ declare -A cannot=(
 	[frames_that_lead_in_a_circle]=$python
 	[a_subinterpreter]=$python
 	[texts_of_other_letters_and_long_ones]=$python
+	[texts_that_are_not_what_they_say]=$python
 	[paths_have_names]='the name of a process under qemu is qemu'"'"'s'
 	[its_descriptor_is_high_and_makes_no_larger_table]='it execs itself, an aarch64 program, which needs binfmt_misc'
 )
