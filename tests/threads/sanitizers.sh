@@ -179,8 +179,9 @@ fi
 # ----------------------------------------------------------------------- valgrind
 # Left out here, and why:
 #   test_stack   changes stacks, and moves far on one, as valgrind is not told
-#   test_blocks, test_imports*, test_report_data*, test_peers, test_reclaim, and those of test_limbo_*
-#   and test_shm_* that take more than 20 s of a processor, some of them minutes: in check-valgrind
+#   test_blocks, test_imports*, test_report_data*, test_peers, test_pool_ends, test_reclaim, test_serve,
+#   test_serve_answers, and those of test_limbo_* and test_shm_* that take more than 20 s of a processor,
+#   some of them minutes: in check-valgrind
 #   test_late    becomes another user, who can write none of memcheck's logs
 #   test_serve_hostile  likewise, and it limits its descriptors, among which are memcheck's
 #   test_locked  locks its memory, and memcheck's with it: there is none left
@@ -260,7 +261,7 @@ if command -v valgrind > /dev/null && [ -x "$build/tests/e2e/demo" ]; then
 		case $only:$unit in
 		*:stack | *:late | *:locked | *:serve_hostile | :blocks | :imports* | :report_data* | :peers | :reclaim) ;;
 		:limbo_contexts | :limbo_events | :limbo_free | :limbo_grace | :limbo_holders) ;;
-		:limbo_retry | :limbo_streams) ;;
+		:limbo_retry | :limbo_streams | :pool_ends | :serve | :serve_answers) ;;
 		:shm_deaths | :shm_file | :shm_records | :shm_refused | :shm_slots) ;;
 		*) valgrind_unit "$unit" ;;
 		esac
