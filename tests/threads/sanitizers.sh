@@ -179,9 +179,10 @@ fi
 # ----------------------------------------------------------------------- valgrind
 # Left out here, and why:
 #   test_stack   changes stacks, and moves far on one, as valgrind is not told
-#   test_blocks, test_imports*, test_report_data*, test_peers, test_pool_ends, test_reclaim, test_serve,
-#   test_serve_answers, and those of test_limbo_* and test_shm_* that take more than 20 s of a processor,
-#   some of them minutes: in check-valgrind
+#   test_blocks, test_exports, test_fence, test_grace*, test_imports*, test_report_data*, test_peers,
+#   test_pool_ends, test_pools, test_python, test_reclaim, test_serve, test_serve_answers, and those of
+#   test_limbo_* and test_shm_* that take more than 20 s of a processor, some of them minutes: in
+#   check-valgrind
 #   test_late    becomes another user, who can write none of memcheck's logs
 #   test_serve_hostile  likewise, and it limits its descriptors, among which are memcheck's
 #   test_locked  locks its memory, and memcheck's with it: there is none left
@@ -210,7 +211,7 @@ valgrind_unit() { # NAME
 		# shellcheck disable=SC2031
 		cd "$build" && export top_builddir="$build" top_srcdir="$source"
 		# shellcheck disable=SC2086 # words
-		CMOCKA_MESSAGE_OUTPUT=TAP timeout -k 5 300 $memcheck --log-file="$dir/log.%p" \
+		CMOCKA_MESSAGE_OUTPUT=TAP timeout -k 5 600 $memcheck --log-file="$dir/log.%p" \
 			"tests/unit/test_$1"
 	) > "$dir/out" 2>&1 < /dev/null
 	status=$?
@@ -220,7 +221,7 @@ valgrind_unit() { # NAME
 	status=$?
 	no_logs "$dir" || status=1
 	ok "$status" "valgrind: test_$1, nothing is reported"
-	[ "$status" -eq 0 ] || why "$dir/out" "$ended" 300
+	[ "$status" -eq 0 ] || why "$dir/out" "$ended" 600
 	took "test_$1" "$since"
 }
 
@@ -261,7 +262,8 @@ if command -v valgrind > /dev/null && [ -x "$build/tests/e2e/demo" ]; then
 		case $only:$unit in
 		*:stack | *:late | *:locked | *:serve_hostile | :blocks | :imports* | :report_data* | :peers | :reclaim) ;;
 		:limbo_contexts | :limbo_events | :limbo_free | :limbo_grace | :limbo_holders) ;;
-		:limbo_retry | :limbo_streams | :pool_ends | :serve | :serve_answers) ;;
+		:limbo_retry | :limbo_streams | :limbo_thread) ;;
+		:exports | :fence | :grace | :grace_pages | :pool_ends | :pools | :python | :serve | :serve_answers) ;;
 		:shm_deaths | :shm_file | :shm_records | :shm_refused | :shm_slots) ;;
 		*) valgrind_unit "$unit" ;;
 		esac
