@@ -5,22 +5,8 @@
 # the driver's own granularity, and DIFFERENTIAL_VIRTUAL=no leaves it out.
 # Prints TAP.
 set -u
-
-here=$(cd "$(dirname "$0")" && pwd)
-build=${1:-${top_builddir-}}
-build=$(cd "$build" && pwd) || exit 1
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-as-on-gpu.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-unset LD_PRELOAD
-number=0 failures=0
-
-ok() { # STATUS TEXT
-	number=$((number + 1))
-	[ "$1" -eq 0 ] && echo "ok $number - $2" && return
-	failures=$((failures + 1))
-	echo "not ok $number - $2"
-	sed 's/^/#   /' "$tmp/out"
-}
+# shellcheck source=tests/differential/common.sh
+. "$(dirname "$0")/common.sh"
 
 # Prints how often seed 4 calls $1 without culimbo; what follows are settings.
 calls() {
@@ -43,5 +29,4 @@ for call in cuMemAddressReserve 'cuMemCreate and cuMemMap' cuMemUnmap; do
 	[ "$(calls "$call" CULIMBO_SHARE=all DIFFERENTIAL_VIRTUAL=no)" -eq 0 ] && grep -q ' cuMemAlloc(' "$tmp/out"
 	ok $? "DIFFERENTIAL_VIRTUAL=no leaves it out"
 done
-echo "1..$number"
-[ "$failures" -eq 0 ]
+finish

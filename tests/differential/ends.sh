@@ -5,26 +5,11 @@
 # and the exit status shows it.  This test plants each way to end (stage.c, plant()).
 # Prints TAP.
 set -u
-
-here=$(cd "$(dirname "$0")" && pwd)
-build=${1:-${top_builddir-}}
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-ends.XXXXXX") || exit 1
+# shellcheck source=tests/differential/common.sh
+. "$(dirname "$0")/common.sh"
 run=''
 trap '[ -z "$run" ] || kill -9 "$run" 2> /dev/null; rm -rf "$tmp"' EXIT
 export DIFFERENTIAL_TMP="$tmp"
-number=0 failures=0
-
-ok() { # STATUS TEXT
-	number=$((number + 1))
-	[ "$1" -eq 0 ] && echo "ok $number - $2" && return
-	failures=$((failures + 1))
-	echo "not ok $number - $2"
-	sed 's/^/#   /' "$tmp/out"
-}
-
-says() {
-	grep -Eq "$1" "$tmp/out"
-}
 
 # Seed 3 has two processes; DIFFERENTIAL_PLANT is SIDE:HOW:STEP[:PLAYER].
 planted() { # PLANT STATUS PATTERN TEXT
@@ -115,5 +100,4 @@ within says '^not ok 1 - seed 3: ended by signal 15'
 ok $? "run.sh is killed: the output has the seed and the current call"
 within nothing_left
 ok $? "no process of any run is left"
-echo "1..$number"
-[ "$failures" -eq 0 ]
+finish

@@ -5,21 +5,10 @@
 # failure.  An entry that names no rule is an error, which names the entry's line.
 # Prints TAP.
 set -u
-
-here=$(cd "$(dirname "$0")" && pwd)
-build=${1:-${top_builddir-}}
+# shellcheck source=tests/differential/common.sh
+. "$(dirname "$0")/common.sh"
 list=$here/../../doc/differences.md
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-list.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-number=0 failures=0 share=''
-
-ok() { # STATUS TEXT
-	number=$((number + 1))
-	[ "$1" -eq 0 ] && echo "ok $number - $2" && return
-	failures=$((failures + 1))
-	echo "not ok $number - $2"
-	sed 's/^/#   /' "$tmp/out"
-}
+share=''
 
 play() { # SEED...: runs the seeds with the list $tmp/list
 	DIFFERENTIAL_LIST=$tmp/list "$here/run.sh" --brief ${share:+"$share"} "$build" "$@" > "$tmp/out" 2>&1
@@ -75,5 +64,4 @@ echo "nothing" > "$tmp/list"
 play 1
 [ $? -eq 2 ] && grep -q "^Bail out! $tmp/list: it lists nothing" "$tmp/out"
 ok $? "an empty list is an error"
-echo "1..$number"
-[ "$failures" -eq 0 ]
+finish
