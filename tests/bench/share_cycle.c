@@ -428,9 +428,13 @@ static int exporter(void)
 	} while (now < began + run_ns / 10 || found.number < 2 * what.consumers);
 	found.counts = true;
 	getrusage(RUSAGE_SELF, &from);
+	/*
+	 * Whole turns of the consumers: the first cycle of a turn waits for a slow consumer, the others
+	 * hardly do.  A run that ended within a turn would have a wait too many for its cycles.
+	 */
 	do
 		cycle();
-	while (bench_now() < now + run_ns || found.cycles < cycles);
+	while (bench_now() < now + run_ns || found.cycles < cycles || found.cycles % what.consumers != 0);
 	getrusage(RUSAGE_SELF, &to);
 	found.counts = false;
 	for (unsigned int i = 0; i < what.consumers; i++)
