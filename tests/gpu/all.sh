@@ -167,7 +167,7 @@ times()
 		return
 	fi
 	if with ucx ucx-perf.txt; then
-		run ucx-perf.txt 260 UCXTEST_ONLY=perf UCXTEST_PERF_SECONDS=210 UCXTEST_VARIANTS="bare culimbo again" bash "$gpu/ucx.sh" "$build" "$clients/ucx" 20
+		run ucx-perf.txt 260 UCXTEST_ONLY=perf UCXTEST_ROUNDS="$out/ucx-rounds" UCXTEST_PERF_SECONDS=210 UCXTEST_VARIANTS="bare culimbo again" bash "$gpu/ucx.sh" "$build" "$clients/ucx" 20
 	fi
 	run share-cycle.txt 330 SHARE_CYCLE_LIMIT=160 SHARE_CYCLE_JSON="$out/share-cycle.json" bash "$gpu/share_cycle.sh" "$build" 99 0.25
 	run bench.txt 90 BENCH_SECONDS=80 python3 "$tests/bench/bench.py" --gpu --quick --out "$out/bench" "$build"

@@ -37,6 +37,8 @@
 #	UCXTEST_PERF_SECONDS=240      no round starts that would end later
 #	UCXTEST_PAIR_SECONDS=30       for one pair of processes
 #	UCXTEST_MEMORY=cuda           the benchmark's memory; host needs no GPU, with UCX_TLS=sm,self
+#	UCXTEST_ROUNDS=FILE           the times go to FILE as they come, so a run that is cut off leaves them;
+#	                              ucx_table.py FILE judges them
 #	UCXTEST_KEEP=1                keep the logs
 
 set -u -f
@@ -62,6 +64,7 @@ export UCX_TLS=${UCX_TLS:-cuda_ipc,cuda_copy,sm,self}
 export UCX_HANDLE_ERRORS=${UCX_HANDLE_ERRORS:-bt} UCX_WARN_UNUSED_ENV_VARS=n
 took=0 bad=0
 logs=$(mktemp -d "${TMPDIR:-/tmp}/culimbo-ucx.XXXXXX") || exit 2
+rounds_file=${UCXTEST_ROUNDS:-$logs/rounds}
 server='' client=''
 
 # shellcheck disable=SC2317 # the trap calls it
@@ -345,6 +348,7 @@ compare_perf()
 		return
 	fi
 
+	: >"$rounds_file"
 	for ((round = 1; round <= rounds; round++)); do
 		[ $((SECONDS - began + longest)) -le "${UCXTEST_PERF_SECONDS:-240}" ] || break
 		log=$SECONDS
@@ -356,7 +360,7 @@ compare_perf()
 			# few rounds are enough
 			case $variant in none-* | stackless-*) [ "$round" -le 3 ] || continue ;; esac
 			pair "$variant" "$logs/batch-$variant" "$logs/$round-$variant" \
-				"$logs/rounds" "$round $variant"
+				"$rounds_file" "$round $variant"
 		done
 		[ $((SECONDS - log)) -le $longest ] || longest=$((SECONDS - log))
 	done
@@ -366,11 +370,11 @@ compare_perf()
 		bad=1
 	fi
 	echo
-	python3 "$here/ucx_table.py" --limit "$limit" "$logs/rounds" || bad=1
+	python3 "$here/ucx_table.py" --limit "$limit" "$rounds_file" || bad=1
 	echo
 	echo "us an operation in each round:"
 	awk '{ line = sprintf("%-16s %s", $3, $2); if (!(line in all)) order[++n] = line; all[line] = all[line] " " $4 }
-		END { for (i = 1; i <= n; i++) print "  " order[i] ":" all[order[i]] }' "$logs/rounds" | sort
+		END { for (i = 1; i <= n; i++) print "  " order[i] ":" all[order[i]] }' "$rounds_file" | sort
 }
 
 # ----------------------------------------------------------------------- main
