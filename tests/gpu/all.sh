@@ -3,11 +3,13 @@
 #
 # Runs everything that needs a GPU, in parts of less than ten minutes each:
 #
-#	bash tests/gpu/all.sh PART BUILD_DIR OUT_DIR [CLIENTS_DIR]
-#	bash tests/gpu/all.sh --simulate PART BUILD_DIR OUT_DIR [CLIENTS_DIR]
-#	bash tests/gpu/all.sh --list
+#	bash tests/gpu/all.sh [--simulate] [--only PATTERNS] [--seconds N] PART BUILD_DIR OUT_DIR [CLIENTS_DIR]
+#	bash tests/gpu/all.sh [--only PATTERNS] --list
 #
-# PART is alone, scenes, beside, times, torture or two; README.md says what each shows.  What a suite prints goes to
+# PART is alone, scenes, beside, times, torture or two, or several of them with commas between; README.md says what
+# each shows.  PATTERNS are shell patterns of the file names that --list prints, with spaces between: only
+# these suites are run.  With --seconds all of it ends within N seconds: a suite has only the time that is left, and
+# one that has none is "not run".  What a suite prints goes to
 # a file of its own in OUT_DIR, for doc/results/.  OUT_DIR/PART.summary has a line for each suite: its
 # exit status, its time, its last line.  A suite that fails does not stop the others.  The exit status is
 # 0 when none failed.
@@ -28,23 +30,33 @@ set -u
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 unset LD_PRELOAD "${!CULIMBO_@}"
 
-usage='usage: all.sh [--simulate] alone|scenes|beside|times|torture|two BUILD_DIR OUT_DIR [CLIENTS_DIR], or all.sh --list'
-simulate='' list=''
+usage='usage: all.sh [--simulate] [--only PATTERNS] [--seconds N] PART[,PART...] BUILD_DIR OUT_DIR [CLIENTS_DIR], or all.sh --list
+PART is alone, scenes, beside, times, torture or two'
+all_parts='alone scenes beside times torture two'
+simulate='' list='' only='' seconds=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--simulate) simulate=1 ;;
 	--list) list=1 ;;
+	--only) only=${2-}; shift ;;
+	--seconds)
+		seconds=${2-}
+		case $seconds in '' | *[!0-9]*) echo "all.sh: --seconds '$seconds': a number of seconds is wanted" >&2; exit 2 ;; esac
+		shift
+		;;
 	-*) echo "$usage" >&2; exit 2 ;;
 	*) break ;;
 	esac
 	shift
 done
 if [ -n "$list" ]; then
-	part='' build=BUILD_DIR out=OUT_DIR clients=CLIENTS_DIR
+	parts='' build=BUILD_DIR out=OUT_DIR clients=CLIENTS_DIR
 else
 	[ $# -eq 3 ] || [ $# -eq 4 ] || { echo "$usage" >&2; exit 2; }
-	part=$1
-	case $part in alone | scenes | beside | times | torture | two) ;; *) echo "$usage" >&2; exit 2 ;; esac
+	parts=${1//,/ }
+	for part in $parts; do
+		case " $all_parts " in *" $part "*) ;; *) echo "all.sh: there is no part '$part'" >&2; echo "$usage" >&2; exit 2 ;; esac
+	done
 	build=$(cd "$2" && pwd) || exit 2
 	mkdir -p "$3" || exit 2
 	out=$(cd "$3" && pwd) || exit 2
@@ -53,7 +65,30 @@ else
 fi
 gpu=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
 tests=$(dirname "$gpu")
-summary=$out/$part.summary failed=0 waiting=()
+summary=$out/${parts// /-}.summary failed=0 waiting=()
+
+# chosen FILE: true where --only does not leave this suite out
+chosen()
+{
+	local pattern
+
+	[ -n "$only" ] || return 0
+	set -f
+	for pattern in $only; do
+		# shellcheck disable=SC2254 # it is a pattern
+		case $1 in $pattern) set +f; return 0 ;; esac
+	done
+	set +f
+	return 1
+}
+
+# at_most SECONDS KEPT: prints SECONDS, or what is left of --seconds but KEPT of it, if that is less
+at_most()
+{
+	local left=$((${seconds:-1000000} - SECONDS - $2))
+
+	echo $((left < $1 ? left : $1))
+}
 
 # suite FILE SECONDS COMMAND...: runs the command, or prints it with --list.  Its status goes to FILE.status
 suite()
@@ -61,6 +96,13 @@ suite()
 	local file=$1 limit=$2 began=$SECONDS status
 	shift 2
 
+	chosen "$file" || return 0
+	# (it is killed up to 10 s after its limit)
+	[ -n "$list" ] || limit=$(at_most "$limit" 12)
+	if [ "$limit" -lt 5 ]; then
+		echo "$file: not run, the time is over" >>"$summary"
+		return 1
+	fi
 	if [ -n "$list" ]; then
 		printf '  %-18s %4s s  %s\n' "$file" "$limit" "$*"
 		return
@@ -92,6 +134,7 @@ run()
 with()
 {
 	[ -z "$list" ] || return 0
+	chosen "$2" || return 1
 	[ -n "$clients" ] && [ -d "$clients/$1" ] && return 0
 	echo "$2: not run, there is no folder $1 in CLIENTS_DIR" >>"$summary"
 	return 1
@@ -167,7 +210,7 @@ times()
 		return
 	fi
 	if with ucx ucx-perf.txt; then
-		run ucx-perf.txt 260 UCXTEST_ONLY=perf UCXTEST_ROUNDS="$out/ucx-rounds" UCXTEST_PERF_SECONDS=210 UCXTEST_VARIANTS="bare culimbo again" bash "$gpu/ucx.sh" "$build" "$clients/ucx" 20
+		run ucx-perf.txt 260 UCXTEST_ONLY=perf UCXTEST_ROUNDS="$out/ucx-rounds" UCXTEST_PERF_SECONDS="$(at_most 210 20)" UCXTEST_VARIANTS="bare culimbo again" bash "$gpu/ucx.sh" "$build" "$clients/ucx" 20
 	fi
 	run share-cycle.txt 330 SHARE_CYCLE_LIMIT=160 SHARE_CYCLE_JSON="$out/share-cycle.json" bash "$gpu/share_cycle.sh" "$build" 99 0.25
 	run bench.txt 90 BENCH_SECONDS=80 python3 "$tests/bench/bench.py" --gpu --quick --out "$out/bench" "$build"
@@ -213,7 +256,7 @@ play()
 }
 
 if [ -n "$list" ]; then
-	for part in alone scenes beside times torture two; do
+	for part in $all_parts; do
 		echo "$part:"
 		play "$part"
 	done
@@ -222,7 +265,9 @@ elif [ -z "$simulate" ] && [ ! -e /dev/nvidiactl ]; then
 	failed=2
 else
 	: >"$summary"
-	play "$part"
+	for part in $parts; do
+		play "$part"
+	done
 	[ -z "$simulate" ] || rm -rf "$CULIMBO_SIM_DIR"
 	cat "$summary"
 fi

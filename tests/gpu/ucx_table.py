@@ -56,7 +56,8 @@ def pooled(tables):
     sums = {number: statistics.fmean(table[number] for table in tables) for number in rounds}
     chance = random.Random(1)
     values = list(sums.values())
-    means = sorted(statistics.fmean(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    count = len(values)
+    means = sorted(sum(chance.choices(values, k=count)) / count for _ in range(RESAMPLES))
     ends = means[RESAMPLES // 40], means[-RESAMPLES // 40 - 1]
     return tuple(math.exp(x) for x in (statistics.fmean(sums.values()), *ends)) + (len(rounds),)
 

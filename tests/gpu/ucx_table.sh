@@ -41,7 +41,7 @@ rounds 12 2 6
 judged 1 '^get .*<-- over 1\.03$' "6 percent slower, and the rounds agree: it is over the limit"
 rounds 4 30 0
 judged 0 '^all .*\(not sure\)$' "four rounds that differ by 30 percent: nobody can be sure"
-rounds 200 30 6
+rounds 80 30 6
 judged 1 '^put .*<-- over 1\.03$' "many rounds that differ by 30 percent: 6 percent show"
 rounds 12 2 0
 sed -i '/culimbo get/d' "$folder/rounds"

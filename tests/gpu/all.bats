@@ -1,0 +1,34 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154
+# (top_srcdir and top_builddir are of the test environment)
+# all.sh: which suites it runs, and when it stops.  It runs none here.
+
+setup() {
+	all=$top_srcdir/tests/gpu/all.sh
+	cd "$BATS_TEST_TMPDIR" || return
+}
+
+@test "--list prints every suite; with --only those whose names match a pattern" {
+	run bash "$all" --list
+	[ "$status" -eq 0 ]
+	[[ $output == *"tests-gpu.tap "* && $output == *"ucx-perf.txt "* && $output == *"two-matrix.tap "* ]]
+	run bash "$all" --only 'ucx-* torture.tap' --list
+	[ "$status" -eq 0 ]
+	[ "$(grep -o '^  [^ ]*' <<< "$output" | paste -sd' ')" = "  ucx-gtest.txt   ucx-perf.txt   torture.tap" ]
+}
+
+@test "an unknown part, and a time that is no number, are named" {
+	run bash "$all" alone,beside,tims "$top_builddir" out
+	[ "$status" -eq 2 ]
+	[[ $output == *"there is no part 'tims'"* && $output == *"PART is alone, scenes, beside, times, torture or two"* ]]
+	run bash "$all" --seconds 10m alone "$top_builddir" out
+	[ "$status" -eq 2 ]
+	[[ $output == *"--seconds '10m': a number of seconds is wanted"* ]]
+}
+
+@test "a suite that has no time left is not run, and the summary says so; what --only leaves out is not named" {
+	run bash "$all" --simulate --only hand-over.txt --seconds 10 alone,beside "$top_builddir" out
+	[ "$status" -eq 1 ]
+	[ "$(cat out/alone-beside.summary)" = "hand-over.txt: not run, the time is over" ]
+}
