@@ -25,9 +25,18 @@ setup() {
 	run bash "$all" --seconds 10m alone "$top_builddir" out
 	[ "$status" -eq 2 ]
 	[[ $output == *"--seconds '10m': a number of seconds is wanted"* ]]
+	run bash "$all" , "$top_builddir" out
+	[ "$status" -eq 2 ]
+	[[ $output == *"PART is empty"* ]]
 }
 
-@test "a suite that has no time left is not run, and the summary says so; what --only leaves out is not named" {
+@test "where no suite has the name that --only wants, that is a failure" {
+	run bash "$all" --simulate --only hand-over --seconds 099 alone,times "$top_builddir" out
+	[ "$status" -eq 1 ]
+	[ "$(cat out/alone-times.summary)" = "no suite of alone times has a name like 'hand-over': see --list" ]
+}
+
+@test "a suite that has no time left is not run, and the summary says so" {
 	run bash "$all" --simulate --only hand-over.txt --seconds 10 alone,beside "$top_builddir" out
 	[ "$status" -eq 1 ]
 	[ "$(cat out/alone-beside.summary)" = "hand-over.txt: not run, the time is over" ]

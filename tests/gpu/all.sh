@@ -8,8 +8,8 @@
 #
 # PART is alone, scenes, beside, times, torture or two, or several of them with commas between; README.md says what
 # each shows.  PATTERNS are shell patterns of the file names that --list prints, with spaces between: only
-# these suites are run.  With --seconds all of it ends within N seconds: a suite has only the time that is left, and
-# one that has none is "not run".  What a suite prints goes to
+# these suites are run.  With --seconds all of it ends within N seconds: a suite is killed when the time is over, and
+# one that has no time left is "not run".  (ucx-perf.txt plays fewer rounds instead.)  What a suite prints goes to
 # a file of its own in OUT_DIR, for doc/results/.  OUT_DIR/PART.summary has a line for each suite: its
 # exit status, its time, its last line.  A suite that fails does not stop the others.  The exit status is
 # 0 when none failed.
@@ -42,6 +42,7 @@ while [ $# -gt 0 ]; do
 	--seconds)
 		seconds=${2-}
 		case $seconds in '' | *[!0-9]*) echo "all.sh: --seconds '$seconds': a number of seconds is wanted" >&2; exit 2 ;; esac
+		seconds=$((10#$seconds))
 		shift
 		;;
 	-*) echo "$usage" >&2; exit 2 ;;
@@ -50,11 +51,12 @@ while [ $# -gt 0 ]; do
 	shift
 done
 if [ -n "$list" ]; then
-	parts='' build=BUILD_DIR out=OUT_DIR clients=CLIENTS_DIR
+	parts=() build=BUILD_DIR out=OUT_DIR clients=CLIENTS_DIR
 else
 	[ $# -eq 3 ] || [ $# -eq 4 ] || { echo "$usage" >&2; exit 2; }
-	parts=${1//,/ }
-	for part in $parts; do
+	read -ra parts <<<"${1//,/ }"
+	[ ${#parts[@]} -gt 0 ] || { echo "all.sh: PART is empty" >&2; echo "$usage" >&2; exit 2; }
+	for part in "${parts[@]}"; do
 		case " $all_parts " in *" $part "*) ;; *) echo "all.sh: there is no part '$part'" >&2; echo "$usage" >&2; exit 2 ;; esac
 	done
 	build=$(cd "$2" && pwd) || exit 2
@@ -65,7 +67,7 @@ else
 fi
 gpu=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) || exit 2
 tests=$(dirname "$gpu")
-summary=$out/${parts// /-}.summary failed=0 waiting=()
+summary=$(IFS=-; echo "$out/${parts[*]}.summary") failed=0 waiting=()
 
 # chosen FILE: true where --only does not leave this suite out
 chosen()
@@ -192,7 +194,7 @@ beside_each_other()
 		beside share-clients.tap 500 GPU_TEST_SECONDS=480 SHARE_SECONDS=90 SHARE_ASYNC=1 bash "$gpu/share_clients.sh" --only '[!un]* numba*' "$build" "$clients/share"
 	fi
 	if [ -z "$simulate" ] && with pools pools.tap; then
-		beside pools.tap 570 GPU_TEST_SECONDS=555 POOL_ROUNDS=1 POOL_SUITE_SECONDS=260 \
+		beside pools.tap 570 GPU_TEST_SECONDS=555 POOL_ROUNDS=1 POOL_SUITE_SECONDS=270 \
 			bash "$gpu/pool_clients.sh" "$build" "$clients/pools"
 	fi
 	if [ -z "$simulate" ] && with ucx ucx-gtest.txt; then
@@ -210,7 +212,7 @@ times()
 		return
 	fi
 	if with ucx ucx-perf.txt; then
-		run ucx-perf.txt 260 UCXTEST_ONLY=perf UCXTEST_ROUNDS="$out/ucx-rounds" UCXTEST_PERF_SECONDS="$(at_most 210 20)" UCXTEST_VARIANTS="bare culimbo again" bash "$gpu/ucx.sh" "$build" "$clients/ucx" 20
+		run ucx-perf.txt 260 UCXTEST_ONLY=perf UCXTEST_ROUNDS="$out/ucx-rounds" UCXTEST_PERF_SECONDS="$(at_most 210 62)" UCXTEST_VARIANTS="bare culimbo again" bash "$gpu/ucx.sh" "$build" "$clients/ucx" 20
 	fi
 	run share-cycle.txt 330 SHARE_CYCLE_LIMIT=160 SHARE_CYCLE_JSON="$out/share-cycle.json" bash "$gpu/share_cycle.sh" "$build" 99 0.25
 	run bench.txt 90 BENCH_SECONDS=80 python3 "$tests/bench/bench.py" --gpu --quick --out "$out/bench" "$build"
@@ -265,9 +267,10 @@ elif [ -z "$simulate" ] && [ ! -e /dev/nvidiactl ]; then
 	failed=2
 else
 	: >"$summary"
-	for part in $parts; do
+	for part in "${parts[@]}"; do
 		play "$part"
 	done
+	[ -s "$summary" ] || { echo "no suite of ${parts[*]} has a name like '$only': see --list" >>"$summary"; failed=1; }
 	[ -z "$simulate" ] || rm -rf "$CULIMBO_SIM_DIR"
 	cat "$summary"
 fi

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges ucx_perftest's times under culimbo against bare: the tables that ucx.sh prints.
 
-    ucx_table.py [--limit 1.03] FILE
+    ucx_table.py [--limit 1.03] [--least 7] FILE
 
 FILE has lines ROUND VARIANT OPERATION:BYTES MICROSECONDS.  In a round each variant ran once, in
-processes of its own.  "bare" and "again" both ran without culimbo.
+processes of its own.  "bare" and "again" both ran without culimbo.  A last line without its end is left
+out: the run was cut off there.
 
 The first table has a row for each operation and size.  The second has all sizes of an operation
 together, and all operations: the geometric mean of the rounds' ratios, and the interval in which it
 lies with 95 % (bootstrap of the rounds).  A process is fast or slow as a whole, by a quarter, so one
 row of the first table says little, and many short processes say more than few long ones.
 
-The exit status is 1 if an operation is surely slower than LIMIT: its interval begins above it.
+The exit status is 1 if an operation is surely slower than LIMIT: its interval begins above it.  It is
+1, too, if fewer than LEAST rounds are complete, since they don't tell a difference from noise.
 "(not sure)" stands where the interval ends above LIMIT.
 """
 import argparse
@@ -31,6 +33,8 @@ def read(path):
     times = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
+            if not line.endswith("\n"):
+                break
             number, variant, test, us = line.split()
             times.setdefault((variant, test), {})[int(number)] = float(us)
     return times
@@ -70,10 +74,14 @@ def size_of(test):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--limit", type=float, default=1.03)
+    parser.add_argument("--least", type=int, default=7)
     parser.add_argument("file")
     arguments = parser.parse_args()
     times, limit, failed = read(arguments.file), arguments.limit, False
     tests = list(dict.fromkeys(test for _, test in times))
+    if not tests:
+        print(f"there are no times in {arguments.file}")
+        return 1
 
     print(f"{'us an':<18} {'UCX':<6} {'bare':>9} {'culimbo':>9} {'ratio of':>9} {'ratio of':>9} {'spread':>8}")
     print(f"{'operation':<10} {'size':>7} {'hooks':<6} {'':>9} {'':>9} {'medians':>9} {'fastest':>9} {'bare, %':>8}")
@@ -90,6 +98,7 @@ def main():
                   f"{statistics.median(b) / middle:9.3f} {min(b) / min(a):9.3f} {(max(a) - min(a)) / middle * 100:8.1f}")
 
     print(f"\n{'all sizes of':<18} {'UCX':<6} {'ratio, geometric mean':>21} {'lies between (95 %)':>20} {'rounds':>7}")
+    few = None
     operations = sorted({test.split(":")[0] for test in tests})
     for operation in operations + ["all"]:
         of_it = [test for test in tests if operation in ("all", test.split(":")[0])]
@@ -107,8 +116,12 @@ def main():
             mark = ""
             if ours == "culimbo":
                 mark = f"  <-- over {limit}" if low > limit else "  (not sure)" if high > limit else f"  within {limit}"
-                failed = failed or low > limit
+                failed = failed or low > limit or rounds < arguments.least
+                if operation == "all" and rounds < arguments.least:
+                    few = f"{rounds} complete rounds: {arguments.least} are needed to tell a difference from noise"
             print(f"{operation:<18} {hooks:<6} {mean:21.3f} {low:12.3f} to {high:.3f} {rounds:7}{mark}")
+    if few:
+        print(f"\n{few}")
     return 1 if failed else 0
 
 

@@ -24,7 +24,7 @@ rounds()
 judged()
 {
 	number=$((number + 1))
-	python3 "$here/ucx_table.py" "$folder/rounds" >"$folder/out" 2>&1
+	python3 "$here/ucx_table.py" --least "${least:-7}" "$folder/rounds" >"$folder/out" 2>&1
 	if [ $? -eq "$1" ] && grep -Eq "$2" "$folder/out"; then
 		echo "ok $number - $3"
 		return
@@ -34,16 +34,23 @@ judged()
 	failed=1
 }
 
-echo 1..5
+echo 1..8
 rounds 12 2 0
 judged 0 '^put .* within 1\.03$' "as fast as bare: it is within the limit"
 rounds 12 2 6
 judged 1 '^get .*<-- over 1\.03$' "6 percent slower, and the rounds agree: it is over the limit"
 rounds 4 30 0
-judged 0 '^all .*\(not sure\)$' "four rounds that differ by 30 percent: nobody can be sure"
+least=4 judged 0 '^all .*\(not sure\)$' "four rounds that differ by 30 percent: nobody can be sure"
 rounds 80 30 6
 judged 1 '^put .*<-- over 1\.03$' "many rounds that differ by 30 percent: 6 percent show"
 rounds 12 2 0
 sed -i '/culimbo get/d' "$folder/rounds"
 judged 1 '^get .*no result of 1 of 1 sizes' "an operation that never ended under culimbo is no success"
+rounds 6 2 0
+judged 1 '^6 complete rounds: 7 are needed' "six rounds are too few, whatever they say"
+rounds 7 2 0
+printf '8 bare put:65536 1' >>"$folder/rounds"
+judged 0 '^all .* 7  within 1\.03$' "where a run was cut off within a line, that line is left out"
+: >"$folder/rounds"
+judged 1 '^there are no times in ' "a file without a time is no success"
 exit $failed
