@@ -225,7 +225,8 @@ static void storm(double seconds)
 				COUNT(kills);
 			}
 		}
-		if (now >= leave_at && process[leaver].pid &&
+		/* one that has not ended since it was asked is not asked anew: what it sees in exit() would count */
+		if (now >= leave_at && process[leaver].pid && !atomic_load(&table->place[leaver].leaves) &&
 		    atomic_load(&table->place[leaver].state) == STATE_READY) {
 			leave_at = now + LEAVE_EVERY_MS * MS;
 			atomic_store(&table->place[leaver].leaves, table->may_fork && dice(2) ? EXITS : CLOSES);
