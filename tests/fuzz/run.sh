@@ -80,7 +80,7 @@ build_shared() {
 }
 
 # shellcheck disable=SC2206,SC2054 # $cuda is several words; a comma is part of an option
-flags=(-std=gnu11 -O1 -g -w -D_GNU_SOURCE -I"$build" -I"$src" $cuda
+flags=(-std=gnu11 -O1 -gline-tables-only -w -D_GNU_SOURCE -I"$build" -I"$src" $cuda
 	-fsanitize=fuzzer,address -fno-omit-frame-pointer)
 if [ -z "$why" ] && ! build_shared > "$work/log" 2>&1; then
 	ok 1 "what the targets share is built with libFuzzer" "$work/log"

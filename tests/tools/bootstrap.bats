@@ -114,6 +114,27 @@ functions() {
 	[ "$(paste -sd' ' calls)" = "-j6 -j8 -j3 -j3 -j6 -j1" ]
 }
 
+@test "what the compiler says is kept of a build that began with nothing, and only of that" {
+	functions
+	mkdir bin
+	fake make 'touch x.o; echo "x.c: warning: $SAY"'
+	all='. ./functions; build=$PWD/build; cd build; make_all'
+	for say in first second; do
+		SAY=$say PATH=$PWD/bin:$PATH run sh -euc "$all"
+		exits 0
+		has "x.c: warning: $say"
+	done
+	[ "$(cat build/make.log)" = "$(printf 'x.c: warning: first\nx.c: warning: second')" ]
+	rm build/make.log
+	SAY=third PATH=$PWD/bin:$PATH run sh -euc "$all"
+	exits 0
+	[ ! -e build/make.log ]
+	fake make 'echo "x.c: error"; exit 3'
+	PATH=$PWD/bin:$PATH run sh -uc "$all"
+	exits 3
+	has "x.c: error"
+}
+
 @test "a failed test is shown with its output, and again in one line before the count" {
 	functions
 	{
