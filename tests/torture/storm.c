@@ -65,7 +65,9 @@ static struct process {
 	pid_t pid; /* 0: none */
 	bool killed;
 	uint64_t beat[THREADS], beat_at[THREADS];
+	uint64_t asked_at; /* to end; 0: not asked */
 } process[PLACES];
+static uint64_t longest_end_ns; /* from the moment an importer was asked to end until it had ended */
 static pid_t last_pid[PLACES];
 static unsigned int strange_ends, hung;
 static uint64_t end_by = UINT64_MAX; /* no wait goes beyond this time */
@@ -132,6 +134,8 @@ static void gather(void)
 			if (process[i].pid != pid)
 				continue;
 			process[i].pid = 0;
+			if (process[i].asked_at && torture_now() - process[i].asked_at > longest_end_ns)
+				longest_end_ns = torture_now() - process[i].asked_at;
 			/* one that crashes may be killed while the driver still takes its memory back */
 			if (status && (!process[i].killed || atomic_load(&table->place[i].doomed) == CRASHED)) {
 				strange_ends++;
@@ -208,7 +212,7 @@ static void kill_rest(void)
 
 static void storm(double seconds)
 {
-	uint64_t start_at = torture_now(), now = start_at, kill_at = start_at;
+	uint64_t start_at = table->began, now = start_at, kill_at = start_at;
 	uint64_t leave_at = start_at + LEAVE_EVERY_MS * MS;
 	uint32_t leaver = EXPORTERS;
 
@@ -229,6 +233,7 @@ static void storm(double seconds)
 		if (now >= leave_at && process[leaver].pid && !atomic_load(&table->place[leaver].leaves) &&
 		    atomic_load(&table->place[leaver].state) == STATE_READY) {
 			leave_at = now + LEAVE_EVERY_MS * MS;
+			process[leaver].asked_at = now;
 			atomic_store(&table->place[leaver].leaves, table->may_fork && dice(2) ? EXITS : CLOSES);
 			leaver = leaver + 1 < PLACES ? leaver + 1 : EXPORTERS;
 		}
@@ -297,6 +302,8 @@ static void judge(double seconds, struct memory before)
 	end_by = UINT64_MAX;
 	none = WAIT_FOR(no_children(), KILL_NS);
 	print_counters();
+	/* meanwhile the driver keeps the memory of every dead exporter whose pool it had imported */
+	printf("# an importer that was asked to end took %llu ms at most\n", (unsigned long long)(longest_end_ns / MS));
 	printf("storm: seconds=%.0f opens=%llu refused=%llu reads=%llu own=%llu context_ends=%llu forks=%llu "
 	       "kills=%llu foreign=%llu errors=%llu blocks_left=%llu files_left=%d\n",
 	       seconds, (unsigned long long)table->opens, (unsigned long long)table->refused,
@@ -336,6 +343,7 @@ static int supervise(bool control, bool forks, double seconds)
 	seed = torture_seed(table->seed, UINT64_MAX);
 	start_observer(DEVICES - 1);
 	before = look();
+	table->began = torture_now();
 	for (uint32_t i = 0; i < PLACES; i++)
 		start_player(i);
 	storm(seconds);

@@ -98,6 +98,7 @@ struct place {
 struct table {
 	uint64_t seed;
 	bool control, may_fork;
+	uint64_t began; /* torture_now() when the players began */
 	_Atomic uint32_t phase;
 #define X(name) _Atomic uint64_t name;
 	COUNTERS(X)

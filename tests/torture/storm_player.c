@@ -66,8 +66,9 @@ void complain(const char *call, int result)
 		return;
 	COUNT(errors);
 	cu.cuGetErrorName((CUresult)result, &name);
-	fprintf(stderr, "storm: ERROR %u (pid %d, thread %d): %s: %s (%d)\n", here, (int)getpid(),
-		(int)(spot - me->spot), call, name ? name : "?", result);
+	fprintf(stderr, "storm: ERROR %u (pid %d, thread %d): %s: %s (%d), after %.1f s\n", here, (int)getpid(),
+		(int)(spot - me->spot), call, name ? name : "?", result,
+		(double)(torture_now() - table->began) / 1e9);
 }
 
 void fill(CUdeviceptr address, uint64_t token)
