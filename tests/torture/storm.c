@@ -229,13 +229,20 @@ static void storm(double seconds)
 				COUNT(kills);
 			}
 		}
-		/* one that has not ended since it was asked is not asked anew: what it sees in exit() would count */
-		if (now >= leave_at && process[leaver].pid && !atomic_load(&table->place[leaver].leaves) &&
-		    atomic_load(&table->place[leaver].state) == STATE_READY) {
-			leave_at = now + LEAVE_EVERY_MS * MS;
-			process[leaver].asked_at = now;
-			atomic_store(&table->place[leaver].leaves, table->may_fork && dice(2) ? EXITS : CLOSES);
+		/*
+		 * One that has not ended since it was asked is not asked anew: what it sees in exit() would count.
+		 * The other is asked meanwhile.
+		 */
+		for (int n = 0; n < IMPORTERS && now >= leave_at; n++) {
+			uint32_t i = leaver;
+
 			leaver = leaver + 1 < PLACES ? leaver + 1 : EXPORTERS;
+			if (!process[i].pid || atomic_load(&table->place[i].leaves) ||
+			    atomic_load(&table->place[i].state) != STATE_READY)
+				continue;
+			leave_at = now + LEAVE_EVERY_MS * MS;
+			process[i].asked_at = now;
+			atomic_store(&table->place[i].leaves, table->may_fork && dice(2) ? EXITS : CLOSES);
 		}
 		if (table->control && atomic_load(&table->foreign) > 3)
 			break;
