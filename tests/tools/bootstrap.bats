@@ -125,8 +125,18 @@ functions() {
 		has "x.c: warning: $say"
 	done
 	[ "$(cat build/make.log)" = "$(printf 'x.c: warning: first\nx.c: warning: second')" ]
-	rm build/make.log
+	# something was made without bootstrap, or a build was interrupted
+	mkdir build/shim
+	touch -d '1 minute' build/shim/y.o
 	SAY=third PATH=$PWD/bin:$PATH run sh -euc "$all"
+	exits 0
+	[ ! -e build/make.log ]
+	rm build/shim/y.o build/x.o
+	fake make 'touch x.o; kill -9 $PPID'
+	PATH=$PWD/bin:$PATH run sh -euc "$all"
+	exits 137
+	fake make 'touch x.o'
+	PATH=$PWD/bin:$PATH run sh -euc "$all"
 	exits 0
 	[ ! -e build/make.log ]
 	fake make 'echo "x.c: error"; exit 3'
