@@ -30,7 +30,7 @@ release() {
 this_build_is_of() {
 	grep -q "^CC = $1\( \|\$\)" "$top_builddir/Makefile" && grep -qx 'CFLAGS = -g -O2' "$top_builddir/Makefile" &&
 		[ -e "$top_builddir/make.log" ] && ! grep -q 'warning:' "$top_builddir/make.log" &&
-		[ -z "$(cd "$top_builddir" && find preload shim tools -name '*.o' -newer make.log)" ]
+		[ -z "$(cd "$top_builddir" && find preload shim tools -name '*.o' ! -name '*tests_*' -newer make.log)" ]
 }
 
 build() { # COMPILER
