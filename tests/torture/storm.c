@@ -57,6 +57,7 @@ struct table *table;
 #define STRANGE 5 /* after this many abnormal ends exporters are not restarted */
 #define KILL_EVERY_MS 300 /* on average */
 #define LEAVE_EVERY_MS 1000
+#define LOOK_EVERY_MS 500
 
 static const char *const state_names[] = { "beginning", "ready", "empty" };
 
@@ -70,6 +71,7 @@ static struct process {
 static uint64_t longest_end_ns; /* from the moment an importer was asked to end until it had ended */
 static pid_t last_pid[PLACES];
 static unsigned int strange_ends, hung;
+static uint64_t least_free = UINT64_MAX; /* bytes of all devices */
 static uint64_t end_by = UINT64_MAX; /* no wait goes beyond this time */
 
 static unsigned int threads_of(uint32_t i)
@@ -129,7 +131,12 @@ static void gather(void)
 	pid_t pid;
 	int status;
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		/* fork_once()'s child, whose importer ended first */
+		if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) {
+			hung++;
+			printf("# the forked process %d hung until its alarm\n", (int)pid);
+		}
 		for (uint32_t i = 0; i < PLACES; i++) {
 			if (process[i].pid != pid)
 				continue;
@@ -152,6 +159,7 @@ static void gather(void)
 				start_player(i);
 			break;
 		}
+	}
 }
 
 /* A thread that does nothing for so long, though it could, hangs. */
@@ -212,7 +220,7 @@ static void kill_rest(void)
 
 static void storm(double seconds)
 {
-	uint64_t start_at = table->began, now = start_at, kill_at = start_at;
+	uint64_t start_at = table->began, now = start_at, kill_at = start_at, look_at = start_at;
 	uint64_t leave_at = start_at + LEAVE_EVERY_MS * MS;
 	uint32_t leaver = EXPORTERS;
 
@@ -243,6 +251,12 @@ static void storm(double seconds)
 			leave_at = now + LEAVE_EVERY_MS * MS;
 			process[i].asked_at = now;
 			atomic_store(&table->place[i].leaves, table->may_fork && dice(2) ? EXITS : CLOSES);
+		}
+		if (now >= look_at) {
+			struct memory memory = look();
+
+			look_at = now + LOOK_EVERY_MS * MS;
+			least_free = memory.free < least_free ? memory.free : least_free;
 		}
 		if (table->control && atomic_load(&table->foreign) > 3)
 			break;
@@ -311,6 +325,8 @@ static void judge(double seconds, struct memory before)
 	print_counters();
 	/* meanwhile the driver keeps the memory of every dead exporter whose pool it had imported */
 	printf("# an importer that was asked to end took %llu ms at most\n", (unsigned long long)(longest_end_ns / MS));
+	printf("# at least %llu of %llu MiB were free\n", (unsigned long long)least_free >> 20,
+	       (unsigned long long)before.free >> 20);
 	printf("storm: seconds=%.0f opens=%llu refused=%llu reads=%llu own=%llu context_ends=%llu forks=%llu "
 	       "kills=%llu foreign=%llu errors=%llu blocks_left=%llu files_left=%d\n",
 	       seconds, (unsigned long long)table->opens, (unsigned long long)table->refused,

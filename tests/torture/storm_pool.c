@@ -3,7 +3,11 @@
  * The storm's pools, shared by pointer.  An exporter has one pool for its life.  Each thread of an
  * importer imports it once, and has a pool of its own, whose blocks it also imports.
  *
- * Rule: An exporter's pool exists before the exporter publishes anything.
+ * Rules: An exporter's pool exists before the exporter publishes anything.
+ * An importer's pool keeps the memory of freed blocks.  The pages of an exported block that a pool gives back are
+ * nobody's until the pool is destroyed (doc/measurements.md, fact 31), so an importer would lose half a device in the
+ * two seconds that it lives.  An exporter's pool keeps its memory, or not, at random: it always has blocks, and seldom
+ * gives pages back.
  */
 #include "tests/torture/storm.h"
 
@@ -18,7 +22,7 @@
 /* ------------------------------------------------------------------ one's own */
 static CUmemoryPool own;
 
-CUresult pool_make(CUdevice device)
+CUresult pool_make(CUdevice device, bool keeps_all)
 {
 	CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				      .handleTypes = POSIX_FD,
@@ -27,8 +31,7 @@ CUresult pool_make(CUdevice device)
 	int fd = -1;
 	CUresult result = cu.cuMemPoolCreate(&own, &properties);
 
-	/* at random, freed memory stays in the pool or returns to the driver */
-	if (!result && dice(2))
+	if (!result && keeps_all)
 		result = cu.cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all);
 	if (!result)
 		result = cu.cuMemPoolExportToShareableHandle(&fd, own, POSIX_FD, 0);
