@@ -5,6 +5,7 @@
  *   hand_over own N ROUNDS     the program's own way: descriptors by SCM_RIGHTS, import, map, access
  *   hand_over handle N ROUNDS  a legacy handle and its open (under culimbo with CULIMBO_SHARE=all)
  *   hand_over alone BATCHES    allocations and frees of a process that shares nothing
+ *   hand_over alike BATCHES    the same, bare, by a process that makes the pools that the option would make
  *
  * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Of stream-ordered
  * memory there are three kinds: of the device's default pool ("async"), of a pool of the program's own that nobody
@@ -354,17 +355,19 @@ static void shift_heap(void)
 enum { DEFAULT, OWN, EXPORTABLE, POOLS };
 static CUmemoryPool pools[POOLS];
 
-static void make_pools(void)
+/* @alike: as the option does, all can be exported, and one stands for the default pool, and is made first. */
+static void make_pools(bool alike)
 {
-	for (int i = OWN; i < POOLS; i++) {
+	for (int i = alike ? DEFAULT : OWN; i < POOLS; i++) {
 		CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 					      .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
-					      .handleTypes = i == EXPORTABLE ? POSIX_FD : CU_MEM_HANDLE_TYPE_NONE };
+					      .handleTypes = alike || i == EXPORTABLE ? POSIX_FD : CU_MEM_HANDLE_TYPE_NONE };
 
 		shift_heap();
 		CUDA(pool_create(&pools[i], &properties));
 	}
-	CUDA(get_pool(&pools[DEFAULT], 0));
+	if (!alike)
+		CUDA(get_pool(&pools[DEFAULT], 0));
 }
 
 static void pair_async(void)
@@ -417,7 +420,7 @@ static void say(const char *name, const char *how, const double *took)
 }
 
 /* The batches of all kinds take turns on one processor.  They are short, so that many of them meet no interrupt. */
-static void play_alone(void)
+static void play_alone(bool alike)
 {
 	static const struct {
 		const char *name;
@@ -446,7 +449,7 @@ static void play_alone(void)
 	CPU_ZERO(&one);
 	CPU_SET((unsigned int)processor, &one);
 	MUST(!sched_setaffinity(0, sizeof(one), &one));
-	make_pools();
+	make_pools(alike);
 	CUDA(cu.cuMemAddressReserve(&room, PIECE, 0, 0, 0));
 	/* what is kept spares the driver a new chunk of 2 MiB for each pair, which takes it 70 us and varies */
 	CUDA(cu.cuMemAlloc_v2(&kept, 4096));
@@ -483,18 +486,18 @@ int main(int argc, char **argv)
 	int pair_of[2], status = 0;
 	pid_t importer;
 
-	if (argc == 3 && !strcmp(argv[1], "alone")) {
+	if (argc == 3 && (!strcmp(argv[1], "alone") || !strcmp(argv[1], "alike"))) {
 		rounds = (unsigned int)atoi(argv[2]);
 		shift_heap();
 		start_cuda();
-		play_alone();
+		play_alone(!strcmp(argv[1], "alike"));
 		return 0;
 	}
 	own = argc == 4 && !strcmp(argv[1], "own");
 	n = argc == 4 ? (unsigned int)atoi(argv[2]) : 0;
 	rounds = argc == 4 ? (unsigned int)atoi(argv[3]) : 0;
 	if (!n || n > MOST || !rounds || (!own && strcmp(argv[1], "handle"))) {
-		fprintf(stderr, "usage: hand_over own|handle N ROUNDS, or hand_over alone BATCHES\n");
+		fprintf(stderr, "usage: hand_over own|handle N ROUNDS, or hand_over alone|alike BATCHES\n");
 		return 2;
 	}
 	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair_of) == 0);

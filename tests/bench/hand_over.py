@@ -13,7 +13,8 @@ second comes first.  Prints a table and a line of TAP for each limit:
   - from 100 to 1,000 the time of each allocation grows at most 1.3 times as much as in the program's own way
   - a handle again takes at most 2 us
   - the allocations and frees of a process that shares nothing take at most 1 % more with the option on than
-    bare, for each kind of memory.  What the driver itself takes more for exportable memory is printed beside it
+    bare, for each kind of memory.  Printed beside it and not judged: what the driver itself takes more for exportable
+    memory, and the same in a bare process that makes the pools that the option would make ("alike")
   - of these, what culimbo adds to the driver's own functions, called by turns with it in one process, is at most 1 %
 
 The last two are measured in processes of their own, bare and with the option by turns, by the lower quartile of short
@@ -141,7 +142,7 @@ def main():
     rounds = 1 if args.check else args.rounds
     lines = []
 
-    times, again, alone = {}, [], {False: [], True: []}
+    times, again, alone = {}, [], {False: [], True: [], 'alike': []}
     began, longest, done = time.monotonic(), 0.0, 0
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as folder:
         bench = Bench(args, pathlib.Path(folder))
@@ -165,8 +166,10 @@ def main():
             started = time.monotonic()
             if number and started + longest - began > args.seconds:
                 break
-            for ours in ((False, True), (True, False))[number % 2]:
-                alone[ours].append(alone_of(bench.run(ours, 'alone', 1 if args.check else 60)))
+            order = (False, 'alike', True)
+            for ours in order[number % 3:] + order[:number % 3]:
+                how = 'alike' if ours == 'alike' else 'alone'
+                alone[ours].append(alone_of(bench.run(ours is True, how, 1 if args.check else 60)))
             longest = max(longest, time.monotonic() - started)
             pairs += 1
 
@@ -199,6 +202,12 @@ def main():
                             for ours in (False, True))
         print(f'# {name:18} {statistics.median(a):9.1f} {statistics.median(b):9.1f} '
               f'{statistics.median(y / x for x, y in zip(a, b)):6.3f} ({low:.3f} to {high:.3f}){turns}')
+    print('# the same pools in a bare process: ns, to bare, and with the option to these')
+    for name in PAIRS[1:]:
+        a, b, c = ([process[name] for process in alone[ours]] for ours in (False, 'alike', True))
+        of_driver, of_ours = ([y / x for x, y in zip(*two)] for two in ((a, b), (b, c)))
+        print(f'# {name:18} {statistics.median(b):9.1f} ' +
+              '  '.join('%6.3f (%.3f to %.3f)' % (statistics.median(ratios), *interval(ratios)) for ratios in (of_driver, of_ours)))
     for plain in ('virtual', 'async'):
         price = [process[plain + '-exportable'] / process[plain] for process in alone[False]]
         low, high = interval(price)

@@ -322,6 +322,17 @@ plan()
 		}' "$logs/first" | sort
 }
 
+# order_of ROUND VARIANT...: prints the variants in the order of that round.  In as many rounds as there are variants
+# each has each place once; then the same again backwards.
+order_of()
+{
+	local first=$((($1 - 1) % ($# - 1))) backwards=$((($1 - 1) / ($# - 1) % 2))
+
+	shift
+	set -- "${@:first + 1}" "${@:1:first}"
+	if [ $backwards -eq 1 ]; then printf '%s\n' "$@" | tac; else printf '%s\n' "$@"; fi
+}
+
 compare_perf()
 {
 	local variant round order began=$SECONDS longest=0 line log wanted
@@ -352,9 +363,7 @@ compare_perf()
 	for ((round = 1; round <= rounds; round++)); do
 		[ $((SECONDS - began + longest)) -le "${UCXTEST_PERF_SECONDS:-240}" ] || break
 		log=$SECONDS
-		order=("${variants[@]}")
-		[ $((round % 2)) -eq 1 ] ||
-			mapfile -t order < <(printf '%s\n' "${variants[@]}" | tac)
+		mapfile -t order < <(order_of "$round" "${variants[@]}")
 		for variant in "${order[@]}"; do
 			# UCX without its hooks, and culimbo without call stacks, are side questions: a
 			# few rounds are enough
