@@ -4,7 +4,8 @@
  *
  * What must hold: in a process that shares nothing a free costs one load and one branch more than
  * without us.  An allocation costs one load and two branches, and a branch on the driver's result.  A stream-ordered one
- * and cuMemCreate() cost one load and one branch more: for CULIMBO_SHARE.
+ * costs one load and one branch more, for CULIMBO_SHARE.  So does cuMemCreate(), and it also looks whether the program may
+ * share what was created.
  */
 #include <stdint.h>
 #include "preload/hook_again.h"

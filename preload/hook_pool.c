@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks for memory pools.  Without CULIMBO_SHARE=all each costs one load and one branch, and one that returns a pool two
- * of each.  hook_memory.c has the
- * allocations from pools, hook_descriptor.c their descriptors, hook_ipc.c their pointers and their end.
+ * Hooks for memory pools.  Without CULIMBO_SHARE=all each costs one load and one branch; a hook that returns a pool costs
+ * two loads and two branches.  hook_memory.c has the allocations from pools, hook_descriptor.c their descriptors,
+ * hook_ipc.c their pointers and their end.
  */
 #include "preload/hook_table.h"
 #include "shim/base/options.h"

@@ -92,8 +92,8 @@
 	.endm
 
 	/*
-	 * ldar: a jump alone does not order the target's loads after the load of its address.  So a
-	 * stub has eight.  (adr would save one, but does not reach a variable 1 MiB away.)
+	 * ldar: a jump alone does not order the target's loads after the load of its address.  With the address before it,
+	 * a stub has eight instructions.  (adr would save one, but does not reach a variable 1 MiB away.)
 	 */
 	.macro patchable_to name, variable
 	patchable_begin \name

@@ -20,7 +20,7 @@ extern atomic_int cl_python_state;
 enum { CL_PYTHON_NONE, CL_PYTHON_BEING_FOUND, CL_PYTHON_FOUND };
 static inline bool cl_python_is_there(void)
 {
-	/* acquire: who sees it sees what was found */
+	/* acquire: a thread that sees it set sees what was found */
 	return atomic_load_explicit(&cl_python_state, memory_order_acquire) == CL_PYTHON_FOUND;
 }
 

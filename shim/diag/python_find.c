@@ -232,7 +232,7 @@ void cl_python_look(void)
 	    atomic_compare_exchange_strong_explicit(&cl_python_state, &was, CL_PYTHON_BEING_FOUND,
 						    memory_order_relaxed, memory_order_relaxed)) {
 		cl_python = local;
-		/* release: who sees it found sees all of it */
+		/* release: a thread that sees it set sees all of cl_python */
 		atomic_store_explicit(&cl_python_state, CL_PYTHON_FOUND, memory_order_release);
 	}
 	atomic_store_explicit(&seen, loaded, memory_order_relaxed);

@@ -74,9 +74,9 @@ bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_bloc
  * the driver was asked.  *orphaned goes to cl_collector_watch_holders().  Returns
  * CUDA_ERROR_OUT_OF_MEMORY, and wipes @handle, if there is no host memory.  Returns
  * CUDA_ERROR_INVALID_VALUE, wipes @handle, and sets *misused to the block, if the program has freed it:
- * the caller reports that without the lock.  @returned is NULL, or for a pointer into a block cl_limbo_returned_locked() as of before
- * the driver was asked.  Returns CL_EXPORT_ASK_AGAIN if memory went back since then: it may be
- * this block.
+ * the caller reports that without the lock.  For a pointer into a block, @returned is what cl_limbo_returned_locked()
+ * gave before the driver was asked; else it is NULL.  Returns CL_EXPORT_ASK_AGAIN if memory went back since then: it may
+ * be this block.
  */
 CUresult cl_export_publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what,
 				  const struct cl_context_name *of, uint32_t stack,

@@ -53,7 +53,7 @@ static void find_free(const struct cl_resolved *resolved, struct cl_about *about
 	}
 	cl_unlock(&cl_exports_lock);
 	cl_unlock(&cl_imports_lock);
-	/* without a lock: /proc waits for who changes that process's memory, as its fork() does */
+	/* without a lock: /proc waits while that process changes its memory map, as its fork() does */
 	if (exporter.pid && !about->exporter_gone)
 		about->exporter_gone = cl_liveness_has_left(&exporter, resolved->stamp.file_id);
 }

@@ -19,7 +19,7 @@
 /* An open waits so long at most for its exporter, which may be stopped or busy. */
 #define CL_VIRTUAL_WAIT 5000000000ull /* ns, for each batch of descriptors */
 #define CL_VIRTUAL_LONGEST 300000000000ull /* ns, for all of them, however many come */
-/* If something was mapped or unmapped meanwhile, an open begins anew.  So many of its begins have the whole time: */
+/* An open begins anew if something was mapped or unmapped meanwhile.  The first so many times it also has its time anew. */
 #define CL_VIRTUAL_STARTS 4u
 /* All opens together wait so long at most for an exporter without a service: it is ending, or has lost its socket. */
 #define CL_VIRTUAL_NO_SERVICE 2000000000ull /* ns */

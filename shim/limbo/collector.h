@@ -9,7 +9,7 @@
  * blocks all signals, and ends when exit() begins.  A forked child has none until a block enters its
  * limbo.  With CULIMBO_COLLECTOR=inline, while no thread can be started, or while there is no exporter
  * file, the program's own calls do its work.  In the second case they also try again to start one
- * (backoff.h), in the third the thread goes on once the file could be made.
+ * (backoff.h), in the third they start one once there is a file.
  *
  * Any thread may call these functions, without a lock of ours: they take locks and make CUDA
  * calls where they do the collector's work.

@@ -14,9 +14,9 @@
 #include "shim/limbo/inside.h"
 
 enum {
-	GRACES_AT_ONCE = 1024, /* the most graces of blocks that were opened that one free ends early */
-	LOST_AT_ONCE = 64,     /* and of others, whose handles become stale */
-	LOOKS_MOST = 4096,     /* how many blocks one free looks at for those that were opened */
+	GRACES_AT_ONCE = 1024, /* of so many blocks, which were opened, one free ends the grace at most */
+	LOST_AT_ONCE = 64,     /* and of so many others, whose handles become stale */
+	LOOKS_MOST = 4096,     /* a free that searches for blocks that were opened looks at so many blocks at most */
 	VAIN_MOST = 6,	       /* so at least LOOKS_MOST / 64 */
 	TICKS_A_GRACE = 64,    /* so a block is at most 1/64 of the grace late */
 };

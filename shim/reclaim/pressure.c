@@ -113,7 +113,7 @@ struct sample {
 /* Returns the device's entry in @h, or CL_ANY_DEVICE if it has none or no device is named. */
 static unsigned int entry_of(const struct cl_pressure *pressure, const struct cl_header *h)
 {
-	/* acquire: who sees the count reads the UUIDs */
+	/* acquire: a process that sees the count reads the UUIDs */
 	uint32_t n = atomic_load_explicit(&h->devices, memory_order_acquire);
 
 	for (uint32_t i = CL_ANY_DEVICE + 1; !pressure->any && i < n && i < CL_DEVICE_LIMBOS; i++)
@@ -378,7 +378,7 @@ static bool ask_locked(const struct cl_pressure *pressure, struct asked *asked, 
 	/* relaxed: a process whose time is overwritten asks again before that time */
 	atomic_store_explicit(&of->needed_until, cl_limbo_press_until(began, now), memory_order_relaxed);
 	atomic_fetch_add_explicit(&of->asked, 1, memory_order_relaxed);
-	/* release: who sees the new number sees which device's memory was asked for */
+	/* release: a process that sees the new number sees which device's memory was asked for */
 	known->ticket = atomic_fetch_add_explicit(&h->pressure_asked, 1, memory_order_acq_rel) + 1;
 	/* relaxed: it is only a time */
 	atomic_compare_exchange_strong_explicit(&h->unanswered, &none, now, memory_order_relaxed,

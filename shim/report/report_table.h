@@ -10,7 +10,7 @@ enum {
 	CL_REPORT_ITEMS_IN_TEXT = 2,
 	CL_REPORT_HOLDERS = 16,	/* holders that a group keeps */
 	CL_REPORT_HOLDERS_IN_TEXT = 4,
-	CL_REPORT_HOLDER_COMMAND = 32, /* bytes: a longer one does not fit behind a holder's name, which it begins with */
+	CL_REPORT_HOLDER_COMMAND = 32, /* bytes; a longer one is not shown: the holder's name says how it begins */
 	CL_REPORT_BUILD_ID = 8, /* bytes of a build id that a folded text has */
 	CL_REPORT_OWN_ALLOCATION = 2 << 20, /* bytes: such a block shares no pages with others */
 };

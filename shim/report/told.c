@@ -19,7 +19,10 @@ static bool is_of_holders(const struct cl_report_group *g)
 	return g->class == CL_REPORT_HELD_LIMBO || g->class == CL_REPORT_HELD || g->class == CL_REPORT_ORPHANED;
 }
 
-/* Returns true if the report lists each group with holders, and names all holders of each: suppressed groups count, too. */
+/*
+ * Returns true if the report surely lists each group with holders, and names all holders of each.  It counts suppressed
+ * groups, and those of all classes together, so it can be false though all are listed.
+ */
 static bool names_all_holders(const struct cl_report *report)
 {
 	const struct cl_report_table *table = report->table;

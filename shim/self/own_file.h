@@ -24,7 +24,7 @@
  * cl_own_id is set last, and a file stays until the process ends.  So a thread that reads cl_own_id may
  * use the file without the lock.  Hence:
  *  - nobody sleeps on the `wake` of a region in memory: the collector starts with a file, for
- *    without one there is nothing in the limbo.  A collection does nothing until then.
+ *    without one there is nothing in the limbo.  A collection only asks fences until then, for imports that wait.
  *  - a signal handler takes the lock, or gives up, as for everything under that lock.
  *  - the trace and the stamp read the file's id from cl_own.file_id, under the lock.  It is 0 until
  *    the file is there, and no stamp is made until then.

@@ -136,7 +136,11 @@ struct cl_record {
 	_Atomic uint8_t pinned;	   /* an importer without a bit has it: never free it */
 	uint8_t kind;		   /* enum cl_kind */
 	uint8_t device;		   /* ordinal as its exporter counts */
-	uint8_t given_back;	   /* ORPHANED, or an event in LIMBO: enum cl_given_back; 0: its context ended, or the driver has not got it back */
+	/*
+	 * Of what is ORPHANED: enum cl_given_back; 0: its context ended, or the program has unmapped it.
+	 * Of an event in LIMBO: the same; 0: the driver has not got it back.
+	 */
+	uint8_t given_back;
 	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
 	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes; see pool_data.h */
@@ -365,7 +369,7 @@ struct cl_device_limbo {
 };
 _Static_assert(sizeof(struct cl_device_limbo) == 64, "a device is a cache line");
 #define CL_DEVICE_LIMBOS 32u
-/* The entry for all devices without one.  Who asks for memory of such a device asks for all. */
+/* The entry for all devices without one.  A process that asks for memory of such a device asks for all. */
 #define CL_ANY_DEVICE 0u
 #define CL_LIVE_ROOM 16u
 

@@ -22,8 +22,8 @@ void cl_region_move_from_memory(struct cl_region *file, struct cl_region *memory
 	struct cl_header *to = file->header, *from = memory->header;
 
 	/*
-	 * copies modules first, then stacks, then findings, since each names the one before it; how often each
-	 * kind was found needs no entry
+	 * copies modules first, then stacks, then findings, since each names the one before it; the counts of
+	 * findings name none of these
 	 */
 	for (unsigned int kind = 0; kind < CL_FINDING_KINDS; kind++)
 		to->finding_counts[kind] = from->finding_counts[kind];
