@@ -5,7 +5,7 @@
  *   hand_over own N ROUNDS     the program's own way: descriptors by SCM_RIGHTS, import, map, access
  *   hand_over handle N ROUNDS  a legacy handle and its open (under culimbo with CULIMBO_SHARE=all)
  *   hand_over alone BATCHES    allocations and frees of a process that shares nothing
- *   hand_over alike BATCHES    the same, bare, by a process that makes the pools that the option would make
+ *   hand_over alike BATCHES    the same, bare, by a process that makes the pools that the option would make, on device 0
  *
  * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Of stream-ordered
  * memory there are three kinds: of the device's default pool ("async"), of a pool of the program's own that nobody

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual memory by legacy handles (CULIMBO_SHARE=all): how long until another process can use it.
 
-    hand_over.py [--gpu] [--rounds N] [--seconds S] BUILD_DIR
+    hand_over.py [--gpu] [--rounds N] [--seconds S] [--alike] BUILD_DIR
     hand_over.py --check BUILD_DIR
 
 hand_over.c does it in two ways: bare by descriptors, as a program does that was written for it, and
@@ -13,15 +13,15 @@ second comes first.  Prints a table and a line of TAP for each limit:
   - from 100 to 1,000 the time of each allocation grows at most 1.3 times as much as in the program's own way
   - a handle again takes at most 2 us
   - the allocations and frees of a process that shares nothing take at most 1 % more with the option on than
-    bare, for each kind of memory.  Printed beside it and not judged: what the driver itself takes more for exportable
-    memory, and the same in a bare process that makes the pools that the option would make ("alike")
+    bare, for each kind of memory.  What the driver itself takes more for exportable memory is printed beside it
   - of these, what culimbo adds to the driver's own functions, called by turns with it in one process, is at most 1 %
 
 The last two are measured in processes of their own, bare and with the option by turns, by the lower quartile of short
 batches in each.  What the layout of heap and stack does to a pool's speed differs by chance
 from process to process.
 A limit is broken if the ratio's interval (the median of the rounds lies in it with 95 %) lies beyond.
-Where it reaches to both sides the line says "not sure".  --check judges no times, only made-up ones: for `make check`.
+Where it reaches to both sides the line says "not sure".  With --alike a bare process that makes the pools that the option
+would make takes turns with the two, and a table compares it; it is not judged.  --check judges no times, only made-up ones: for `make check`.
 Without --gpu the driver is the simulated one, whose times say little.
 """
 import argparse
@@ -135,6 +135,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__.split('\n\n')[1].strip())
     parser.add_argument('--gpu', action='store_true')
     parser.add_argument('--check', action='store_true')
+    parser.add_argument('--alike', action='store_true')
     parser.add_argument('--rounds', type=int, default=15)
     parser.add_argument('--seconds', type=float, default=75, help='no round starts that would end later')
     parser.add_argument('build')
@@ -142,7 +143,7 @@ def main():
     rounds = 1 if args.check else args.rounds
     lines = []
 
-    times, again, alone = {}, [], {False: [], True: [], 'alike': []}
+    times, again, alone = {}, [], {False: [], True: []} | ({'alike': []} if args.alike else {})
     began, longest, done = time.monotonic(), 0.0, 0
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as folder:
         bench = Bench(args, pathlib.Path(folder))
@@ -166,8 +167,9 @@ def main():
             started = time.monotonic()
             if number and started + longest - began > args.seconds:
                 break
-            order = (False, 'alike', True)
-            for ours in order[number % 3:] + order[:number % 3]:
+            # in turn each comes first; then the same backwards
+            order = [*alone, *alone][number % len(alone):][:len(alone)]
+            for ours in order if number // len(alone) % 2 == 0 else order[::-1]:
                 how = 'alike' if ours == 'alike' else 'alone'
                 alone[ours].append(alone_of(bench.run(ours is True, how, 1 if args.check else 60)))
             longest = max(longest, time.monotonic() - started)
@@ -178,7 +180,7 @@ def main():
         judges = check_judging()
         print(f'{"ok" if judges else "not ok"} 2 - what surely takes over 1 % more than bare, or than the functions of the driver, fails, and nothing else\n1..2')
         return 0 if judges else 1
-    print(f'# {done} rounds of opens, {pairs} pairs of processes that share nothing, {time.monotonic() - began:.0f} s; medians, us')
+    print(f'# {done} rounds of opens, {pairs} of processes that share nothing, {time.monotonic() - began:.0f} s; medians, us')
     print('# allocations  own way  each  by a handle  each')
     for n in SIZES:
         own, ours = (statistics.median(times[n, o]) / 1000 for o in (False, True))
@@ -202,12 +204,14 @@ def main():
                             for ours in (False, True))
         print(f'# {name:18} {statistics.median(a):9.1f} {statistics.median(b):9.1f} '
               f'{statistics.median(y / x for x, y in zip(a, b)):6.3f} ({low:.3f} to {high:.3f}){turns}')
-    print('# the same pools in a bare process: ns, to bare, and with the option to these')
-    for name in PAIRS[1:]:
+    if args.alike:
+        print('# the same pools in a bare process: ns, to bare, and with the option to these')
+    for name in PAIRS[1:] if args.alike else ():
         a, b, c = ([process[name] for process in alone[ours]] for ours in (False, 'alike', True))
         of_driver, of_ours = ([y / x for x, y in zip(*two)] for two in ((a, b), (b, c)))
         print(f'# {name:18} {statistics.median(b):9.1f} ' +
-              '  '.join('%6.3f (%.3f to %.3f)' % (statistics.median(ratios), *interval(ratios)) for ratios in (of_driver, of_ours)))
+              '  '.join('%6.3f (%.3f to %.3f)' % (statistics.median(ratios), *interval(ratios))
+                        for ratios in (of_driver, of_ours)))
     for plain in ('virtual', 'async'):
         price = [process[plain + '-exportable'] / process[plain] for process in alone[False]]
         low, high = interval(price)

@@ -13,7 +13,7 @@
 #     After a crash a new process runs the remaining tests.  A test that differs runs again bare, alone, three
 #     times at most: if one of these runs gives what the preloaded one gave, it is no difference.
 #  2. ucx_perftest, two processes on one GPU: microseconds for each operation, bare
-#     and preloaded in alternation; each round reverses the order.  One pair of
+#     and preloaded by turns; order_of() says in which order.  One pair of
 #     processes runs all tests of a variant (-b).  Then the same without UCX's hooks.
 #     Rows "(bare)" compare bare with bare: they show the noise.
 #     Rows "stackl" run without call stacks (CULIMBO_STACK=0).
@@ -322,14 +322,19 @@ plan()
 		}' "$logs/first" | sort
 }
 
-# order_of ROUND VARIANT...: prints the variants in the order of that round.  In as many rounds as there are variants
-# each has each place once; then the same again backwards.
+# order_of ROUND VARIANT...: prints the variants that play in that round, in its order.  In as many rounds as there are
+# variants each has each place once; then the same again backwards.
 order_of()
 {
-	local first=$((($1 - 1) % ($# - 1))) backwards=$((($1 - 1) / ($# - 1) % 2))
+	local round=$1 first backwards variant plays=()
 
-	shift
-	set -- "${@:first + 1}" "${@:1:first}"
+	for variant in "${@:2}"; do
+		# UCX without its hooks, and culimbo without call stacks, are side questions: a few rounds are enough
+		case $variant in none-* | stackless-*) [ "$round" -le 3 ] || continue ;; esac
+		plays+=("$variant")
+	done
+	first=$(((round - 1) % ${#plays[@]})) backwards=$(((round - 1) / ${#plays[@]} % 2))
+	set -- "${plays[@]:first}" "${plays[@]:0:first}"
 	if [ $backwards -eq 1 ]; then printf '%s\n' "$@" | tac; else printf '%s\n' "$@"; fi
 }
 
@@ -365,9 +370,6 @@ compare_perf()
 		log=$SECONDS
 		mapfile -t order < <(order_of "$round" "${variants[@]}")
 		for variant in "${order[@]}"; do
-			# UCX without its hooks, and culimbo without call stacks, are side questions: a
-			# few rounds are enough
-			case $variant in none-* | stackless-*) [ "$round" -le 3 ] || continue ;; esac
 			pair "$variant" "$logs/batch-$variant" "$logs/$round-$variant" \
 				"$rounds_file" "$round $variant"
 		done

@@ -71,7 +71,7 @@ static struct process {
 static uint64_t longest_end_ns; /* from the moment an importer was asked to end until it had ended */
 static pid_t last_pid[PLACES];
 static unsigned int strange_ends, hung;
-static uint64_t least_free = UINT64_MAX; /* bytes of all devices */
+static uint64_t least_free[DEVICES]; /* bytes, as far as seen */
 static uint64_t end_by = UINT64_MAX; /* no wait goes beyond this time */
 
 static unsigned int threads_of(uint32_t i)
@@ -132,14 +132,12 @@ static void gather(void)
 	int status;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		/* fork_once()'s child, whose importer ended first */
-		if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) {
-			hung++;
-			printf("# the forked process %d hung until its alarm\n", (int)pid);
-		}
+		bool is_player = false;
+
 		for (uint32_t i = 0; i < PLACES; i++) {
 			if (process[i].pid != pid)
 				continue;
+			is_player = true;
 			process[i].pid = 0;
 			if (process[i].asked_at && torture_now() - process[i].asked_at > longest_end_ns)
 				longest_end_ns = torture_now() - process[i].asked_at;
@@ -158,6 +156,13 @@ static void gather(void)
 			    strange_ends < STRANGE)
 				start_player(i);
 			break;
+		}
+		/* fork_once()'s child, whose importer ended first */
+		if (!is_player && status) {
+			hung += WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+			strange_ends += !WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM;
+			printf("# the forked process %d ended with wait status 0x%x (0xe: it hung until its alarm)\n", (int)pid,
+			       (unsigned int)status);
 		}
 	}
 }
@@ -224,6 +229,8 @@ static void storm(double seconds)
 	uint64_t leave_at = start_at + LEAVE_EVERY_MS * MS;
 	uint32_t leaver = EXPORTERS;
 
+	for (int i = 0; i < DEVICES; i++)
+		least_free[i] = UINT64_MAX;
 	while (now - start_at < (uint64_t)(seconds * 1e9) && !strange_ends) {
 		gather();
 		watch(now);
@@ -256,7 +263,9 @@ static void storm(double seconds)
 			struct memory memory = look();
 
 			look_at = now + LOOK_EVERY_MS * MS;
-			least_free = memory.free < least_free ? memory.free : least_free;
+			for (int i = 0; i < DEVICES; i++)
+				if (memory.free_of[i] < least_free[i])
+					least_free[i] = memory.free_of[i];
 		}
 		if (table->control && atomic_load(&table->foreign) > 3)
 			break;
@@ -325,8 +334,9 @@ static void judge(double seconds, struct memory before)
 	print_counters();
 	/* meanwhile the driver keeps the memory of every dead exporter whose pool it had imported */
 	printf("# an importer that was asked to end took %llu ms at most\n", (unsigned long long)(longest_end_ns / MS));
-	printf("# at least %llu of %llu MiB were free\n", (unsigned long long)least_free >> 20,
-	       (unsigned long long)before.free >> 20);
+	for (int i = 0; i < DEVICES; i++)
+		printf("# device %d had at least %llu of %llu MiB free, each time that it was looked at\n", i,
+		       (unsigned long long)least_free[i] >> 20, (unsigned long long)before.free_of[i] >> 20);
 	printf("storm: seconds=%.0f opens=%llu refused=%llu reads=%llu own=%llu context_ends=%llu forks=%llu "
 	       "kills=%llu foreign=%llu errors=%llu blocks_left=%llu files_left=%d\n",
 	       seconds, (unsigned long long)table->opens, (unsigned long long)table->refused,

@@ -160,7 +160,7 @@ void share_own_async(CUdevice device);
 void share_own_pool(void);
 
 /* storm_pool.c; the results are the driver's */
-CUresult pool_make(CUdevice device, bool keeps_all);
+CUresult pool_make(CUdevice device);
 CUresult pool_end(void);
 CUresult pool_alloc(CUdeviceptr *address);
 CUresult pool_export(CUipcMemHandle *handle, CUdeviceptr address);

@@ -244,7 +244,7 @@ static int play_exporter(uint32_t life)
 	CUcontext context;
 
 	if (!SURE(cu.cuDevicePrimaryCtxRetain(&context, (CUdevice)(here % DEVICES))) ||
-	    !SURE(cu.cuCtxSetCurrent(context)) || !SURE(pool_make((CUdevice)(here % DEVICES), dice(2))))
+	    !SURE(cu.cuCtxSetCurrent(context)) || !SURE(pool_make((CUdevice)(here % DEVICES))))
 		return 3;
 	atomic_store(&me->state, STATE_READY);
 	while (playing()) {
@@ -521,7 +521,7 @@ static int play_importer(void)
 	pthread_t thread[THREADS];
 	CUcontext context;
 
-	if (!context_make(0, &context) || !SURE(pool_make(0, true)))
+	if (!context_make(0, &context) || !SURE(pool_make(0)))
 		return 3;
 	atomic_store(&me->state, STATE_READY);
 	for (int i = 0; i < THREADS; i++)

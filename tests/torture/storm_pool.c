@@ -4,14 +4,16 @@
  * importer imports it once, and has a pool of its own, whose blocks it also imports.
  *
  * Rules: An exporter's pool exists before the exporter publishes anything.
- * An importer's pool keeps the memory of freed blocks.  The pages of an exported block that a pool gives back are
- * nobody's until the pool is destroyed (doc/measurements.md, fact 31), so an importer would lose half a device in the
- * two seconds that it lives.  An exporter's pool keeps its memory, or not, at random: it always has blocks, and seldom
- * gives pages back.
+ * At random a pool keeps the memory of freed blocks, or gives its pages back when it is empty.  If a block of these was
+ * exported, neither the pool nor the device can use them until the pool is destroyed (doc/measurements.md: when the
+ * device gets a shareable pool's memory back).  Some block of an exporter's pool is nearly always in use.  But the
+ * threads of an importer export, free and wait thousands of times a second, and would leave a device without memory.  So
+ * an importer's pool keeps its memory from the export number GIVES_BACK on.
  */
 #include "tests/torture/storm.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -20,19 +22,27 @@
 #define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 /* ------------------------------------------------------------------ one's own */
+enum { GIVES_BACK = 16 };
 static CUmemoryPool own;
+static _Atomic unsigned int exports; /* of an importer's pool */
 
-CUresult pool_make(CUdevice device, bool keeps_all)
+static CUresult keep_memory(void)
+{
+	uint64_t all = UINT64_MAX;
+
+	return cu.cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
+}
+
+CUresult pool_make(CUdevice device)
 {
 	CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				      .handleTypes = POSIX_FD,
 				      .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device } };
-	uint64_t keep_all = UINT64_MAX;
 	int fd = -1;
 	CUresult result = cu.cuMemPoolCreate(&own, &properties);
 
-	if (!result && keeps_all)
-		result = cu.cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all);
+	if (!result && dice(2))
+		result = keep_memory();
 	if (!result)
 		result = cu.cuMemPoolExportToShareableHandle(&fd, own, POSIX_FD, 0);
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* for pidfd_getfd under Yama */
@@ -57,10 +67,13 @@ CUresult pool_alloc(CUdeviceptr *address)
 CUresult pool_export(CUipcMemHandle *handle, CUdeviceptr address)
 {
 	CUmemPoolPtrExportData data;
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
 
+	if (here >= EXPORTERS && atomic_fetch_add(&exports, 1) + 1 == GIVES_BACK)
+		result = keep_memory();
 	memset(&data, 0x77, sizeof(data)); /* the driver leaves some bytes unset; fill them with garbage */
-	result = cu.cuMemPoolExportPointer(&data, address);
+	if (!result)
+		result = cu.cuMemPoolExportPointer(&data, address);
 	memcpy(handle, &data, sizeof(*handle));
 	return result;
 }

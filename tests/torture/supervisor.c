@@ -19,7 +19,6 @@
 #include "tests/torture/chance.h"
 #include "tests/torture/supervisor.h"
 
-enum { OBSERVED = 16 }; /* the most devices */
 
 struct supervisor supervisor;
 static int observer = -1;
@@ -190,6 +189,7 @@ int observe(int fd, unsigned int last)
 			if (cu.cuCtxSetCurrent(context[i]) || cu.cuMemGetInfo_v2(&free_bytes, &total))
 				return 1;
 			memory.free += free_bytes;
+			memory.free_of[i] = free_bytes;
 			memory.total += total;
 		}
 		if (write(fd, &memory, sizeof(memory)) != sizeof(memory))
@@ -203,7 +203,7 @@ struct memory look(void)
 	struct pollfd ready = { .fd = observer, .events = POLLIN };
 	struct memory memory;
 
-	if (write(observer, "?", 1) != 1 || poll(&ready, 1, 30000) != 1 ||
+	if (send(observer, "?", 1, MSG_NOSIGNAL) != 1 || poll(&ready, 1, 30000) != 1 ||
 	    read(observer, &memory, sizeof(memory)) != sizeof(memory))
 		bail("the observer does not answer (see its .err)");
 	return memory;

@@ -59,8 +59,10 @@ void print_process(pid_t pid);
  * A bare process with the role "observe" that reports the free memory of devices 0 to @last.  observe() is
  * all that it runs; observer_end() ends it.
  */
+enum { OBSERVED = 16 }; /* the most devices */
 struct memory {
-	uint64_t free, total;
+	uint64_t free, total;	    /* of all devices */
+	uint64_t free_of[OBSERVED]; /* of each */
 };
 int observe(int fd, unsigned int last);
 void start_observer(unsigned int last);
