@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154
 # (top_srcdir and top_builddir are of the test environment)
-# all.sh: which suites it runs, and when it stops.  It runs none here.
+# all.sh: which suites it runs, and when it stops.  It runs none here.  And the order of ucx.sh's variants.
 
 setup() {
 	all=$top_srcdir/tests/gpu/all.sh
@@ -40,4 +40,20 @@ setup() {
 	run bash "$all" --simulate --only hand-over.txt --seconds 10 alone,beside "$top_builddir" out
 	[ "$status" -eq 1 ]
 	[ "$(cat out/alone-beside.summary)" = "hand-over.txt: not run, the time is over" ]
+}
+
+@test "ucx.sh: in three rounds, and backwards in the next three, each variant has each place" {
+	eval "$(sed -n '/^order_of()/,/^}/p' "$top_srcdir/tests/gpu/ucx.sh")"
+	for round in 1 2 3 4 5 6; do
+		order_of $round bare culimbo again | paste -sd' '
+	done > orders
+	[ "$(sort -u orders | wc -l)" -eq 6 ]
+	for column in 1 2 3; do
+		[ "$(cut -d' ' -f$column orders | sort | uniq -c | sed 's/^ *//' | paste -sd' ')" = "2 again 2 bare 2 culimbo" ]
+	done
+	# from the fourth round on the side questions leave the order to the others
+	for round in 4 5 6; do
+		order_of $round bare culimbo none-bare again none-culimbo | paste -sd' '
+	done > orders
+	[ "$(cut -d' ' -f1 orders | sort | paste -sd' ')" = "again bare culimbo" ]
 }
