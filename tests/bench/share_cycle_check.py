@@ -23,6 +23,10 @@ def check_setting(tap, bench, setting, cycles, ends):
     tap.ok(not (ours['wrong'] or ours['refused'] or ours['failed_allocs']),
            f'{name}: {ours["wrong"]} wrong bytes, {ours["refused"]} refused opens, '
            f'{ours["failed_allocs"]} failed allocations of {ours["cycles"]} cycles')
+    # else a run ends within a turn, and has a wait too many for its cycles
+    if setting[1] > 1:
+        tap.ok(not any(found['cycles'] % setting[1] for found in (bare, ours)),
+               f'{name}: {bare["cycles"]} and {ours["cycles"]} cycles are whole turns of the {setting[1]} consumers')
     judge_bystander(tap, name, bench.play('culimbo', *setting, SECONDS, cycles, bystander=True, ends=ends))
     return less
 

@@ -71,7 +71,7 @@ trap 'rm -rf "$dir"' EXIT
 [ -z "$share" ] || export CULIMBO_SHARE=all
 [ $# -gt 0 ] || [ -n "$seconds" ] || {
 	i=0
-	while [ $i -lt 500 ]; do
+	while [ $i -lt 400 ]; do
 		i=$((i + 1))
 		set -- "$@" $i
 	done

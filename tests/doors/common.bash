@@ -32,15 +32,25 @@ build_driver() {
 	$CC $WARN $INCLUDES -o "$T/linked" "$HERE/linked.c" "$T/driver/libcuda.so.1"
 }
 
-# build_stubbed LEVEL: builds the preload with the shim that prints its calls, at this level
+# build_stubbed LEVEL: builds the preload with the shim that prints its calls, at this level.  The first file that needs
+# it builds it, in the build folder, and the others take it from there.
 build_stubbed() {
-	# shellcheck disable=SC2086
-	$CC $WARN $INCLUDES "-$1" -g -fPIC -fvisibility=hidden -shared \
-		-o "$T/libculimbo-stubbed-$1.so" \
-		"$top_srcdir"/preload/*.c "$top_srcdir/preload/dlsym_thunk_$(uname -m).S" \
-		"$top_srcdir"/preload/stubs_*.S \
-		"$top_srcdir"/shim/{driver/driver,base/options,base/log,base/stderr}.c "$HERE/stub_shim.c" \
-		-Wl,--version-script="$top_srcdir/preload/libculimbo.map" -Wl,--wrap=_Unwind_Find_FDE -Wl,-z,now -Wl,-z,defs -ldl -lgcc_eh
+	local built=$top_builddir/tests/doors/stubbed-${CC//[^A-Za-z0-9]/_}-$1.so
+
+	mkdir -p "${built%/*}"
+	(
+		flock 9
+		[ -e "$built" ] && [ -z "$(find "$top_srcdir"/{preload,shim,tests/doors} "$top_builddir/config.h" \
+			"$top_builddir/Makefile" -type f -newer "$built" -print -quit)" ] && exit
+		# shellcheck disable=SC2086
+		$CC $WARN $INCLUDES "-$1" -g -fPIC -fvisibility=hidden -shared \
+			-o "$built.new" \
+			"$top_srcdir"/preload/*.c "$top_srcdir/preload/dlsym_thunk_$(uname -m).S" \
+			"$top_srcdir"/preload/stubs_*.S \
+			"$top_srcdir"/shim/{driver/driver,base/options,base/log,base/stderr}.c "$HERE/stub_shim.c" \
+			-Wl,--version-script="$top_srcdir/preload/libculimbo.map" -Wl,--wrap=_Unwind_Find_FDE -Wl,-z,now \
+			-Wl,-z,defs -ldl -lgcc_eh && mv "$built.new" "$built"
+	) 9> "$built.lock" && cp "$built" "$T/libculimbo-stubbed-$1.so"
 }
 
 build_probe() {
