@@ -21,7 +21,8 @@ batches in each.  What the layout of heap and stack does to a pool's speed diffe
 from process to process.
 A limit is broken if the ratio's interval (the median of the rounds lies in it with 95 %) lies beyond.
 Where it reaches to both sides the line says "not sure".  With --alike a bare process that makes the pools that the option
-would make takes turns with the two, and a table compares it; it is not judged.  --check judges no times, only made-up ones: for `make check`.
+would make takes turns with the two, and a table compares it; it is not judged.
+--check judges no times, only made-up ones: for `make check`.
 Without --gpu the driver is the simulated one, whose times say little.
 """
 import argparse
@@ -180,7 +181,7 @@ def main():
         judges = check_judging()
         print(f'{"ok" if judges else "not ok"} 2 - what surely takes over 1 % more than bare, or than the functions of the driver, fails, and nothing else\n1..2')
         return 0 if judges else 1
-    print(f'# {done} rounds of opens, {pairs} of processes that share nothing, {time.monotonic() - began:.0f} s; medians, us')
+    print(f'# {done} rounds of opens, {pairs} rounds of processes that share nothing, {time.monotonic() - began:.0f} s; medians, us')
     print('# allocations  own way  each  by a handle  each')
     for n in SIZES:
         own, ours = (statistics.median(times[n, o]) / 1000 for o in (False, True))

@@ -19,7 +19,6 @@
 #include "tests/torture/chance.h"
 #include "tests/torture/supervisor.h"
 
-
 struct supervisor supervisor;
 static int observer = -1;
 

@@ -55,15 +55,15 @@ int play_role(int argc, char **argv, size_t size,
 /* Prints the kernel's state of a process, a letter and what it sleeps in, and ends the line. */
 void print_process(pid_t pid);
 
+enum { OBSERVED = 16 }; /* the most devices */
+struct memory {
+	uint64_t free, total;	    /* bytes of all devices */
+	uint64_t free_of[OBSERVED]; /* bytes of each */
+};
 /*
  * A bare process with the role "observe" that reports the free memory of devices 0 to @last.  observe() is
  * all that it runs; observer_end() ends it.
  */
-enum { OBSERVED = 16 }; /* the most devices */
-struct memory {
-	uint64_t free, total;	    /* of all devices */
-	uint64_t free_of[OBSERVED]; /* of each */
-};
 int observe(int fd, unsigned int last);
 void start_observer(unsigned int last);
 struct memory look(void);
