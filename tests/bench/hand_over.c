@@ -5,7 +5,6 @@
  *   hand_over own N ROUNDS     the program's own way: descriptors by SCM_RIGHTS, import, map, access
  *   hand_over handle N ROUNDS  a legacy handle and its open (under culimbo with CULIMBO_SHARE=all)
  *   hand_over alone BATCHES    allocations and frees of a process that shares nothing
- *   hand_over alike BATCHES    the same, bare, by a process that makes the pools that the option would make, on device 0
  *
  * The last prints for each kind of memory what one allocation with its free takes, for each batch.  Of stream-ordered
  * memory there are three kinds: of the device's default pool ("async"), of a pool of the program's own that nobody
@@ -13,8 +12,13 @@
  * pool is an exportable one.  "virtual-exportable" asks for a descriptor, as "virtual" does under the option.
  *
  * Where a pair is one call and one free, it also prints, as NAME-direct, what the driver's own functions take.  It calls
- * them past any preload, by turns with the functions that a program gets.  Each process lays its heap out in another
- * way: what a layout does to a pool's speed would else be the same in all processes.
+ * them past any preload, by turns with the functions that a program gets.
+ *
+ * Two things of the driver differ by chance (measured on H100s, doc/performance.md).  A process is
+ * fast or slow as a whole: a pool's pair takes it 770 to 1,590 ns.  And in one process a pool takes up to 3 % more than
+ * another one, of whatever kind, depending on how many pools are in use and which was used first.  So each process also
+ * prints controls: memory that is made and freed past any preload, which no option changes.  And it makes all its pools
+ * in random order, with a random number of controls among them.
  *
  * N allocations of 2 MiB lie side by side in one reservation.  In each round the exporter makes new
  * ones, the importer asks, and its time counts from there until all can be used.  Then it reads one
@@ -338,48 +342,33 @@ static void pair(void)
 	CUDA(cu.cuMemFree_v2(at));
 }
 
+static unsigned int at_random(unsigned int below)
+{
+	unsigned int number;
+
+	MUST(getrandom(&number, sizeof(number), 0) == sizeof(number));
+	return number % below;
+}
+
 /* What comes from the heap afterwards lies elsewhere in each process.  It stays allocated. */
 static void shift_heap(void)
 {
 	static char *last;
-	unsigned int at_random;
-	char *more;
+	char *more = malloc(sizeof(last) + at_random(256) * 16);
 
-	MUST(getrandom(&at_random, sizeof(at_random), 0) == sizeof(at_random));
-	more = malloc(sizeof(last) + at_random % 256 * 16);
 	MUST(more);
 	memcpy(more, &last, sizeof(last));
 	last = more;
 }
 
-enum { DEFAULT, OWN, EXPORTABLE, POOLS };
+enum { DEFAULT, OWN, EXPORTABLE, CONTROL, MOST_CONTROLS = 9, POOLS = CONTROL + MOST_CONTROLS };
 static CUmemoryPool pools[POOLS];
-
-/* @alike: as the option does, all can be exported, and one stands for the default pool, and is made first. */
-static void make_pools(bool alike)
-{
-	for (int i = alike ? DEFAULT : OWN; i < POOLS; i++) {
-		CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-					      .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
-					      .handleTypes = alike || i == EXPORTABLE ? POSIX_FD : CU_MEM_HANDLE_TYPE_NONE };
-
-		shift_heap();
-		CUDA(pool_create(&pools[i], &properties));
-	}
-	if (!alike)
-		CUDA(get_pool(&pools[DEFAULT], 0));
-}
-
-static void pair_async(void)
-{
-	CUdeviceptr at;
-
-	CUDA(cu.cuMemAllocAsync(&at, 4096, NULL));
-	CUDA(cu.cuMemFreeAsync(at, NULL));
-}
+static unsigned int controls;
 
 /* The driver's own functions, past any preload. */
 static struct cuda_door direct;
+static CUresult(CUDAAPI *direct_pool_create)(CUmemoryPool *, const CUmemPoolProps *);
+static CUresult(CUDAAPI *direct_set_pool)(CUdevice, CUmemoryPool);
 
 static void find_direct(void)
 {
@@ -388,10 +377,58 @@ static void find_direct(void)
 		{ "cuMemFree_v2", &direct.cuMemFree_v2 },
 		{ "cuMemAllocAsync", &direct.cuMemAllocAsync },
 		{ "cuMemFreeAsync", &direct.cuMemFreeAsync },
+		{ "cuMemCreate", &direct.cuMemCreate },
+		{ "cuMemMap", &direct.cuMemMap },
+		{ "cuMemSetAccess", &direct.cuMemSetAccess },
+		{ "cuMemUnmap", &direct.cuMemUnmap },
+		{ "cuMemRelease", &direct.cuMemRelease },
+		{ "cuMemPoolCreate", &direct_pool_create },
+		{ "cuDeviceSetMemPool", &direct_set_pool },
 	};
 
 	find_functions(libcuda, called, sizeof(called) / sizeof(called[0]));
 	direct.cuCtxSynchronize = cu.cuCtxSynchronize;
+}
+
+/* What is kept spares the driver a new chunk of 2 MiB for each pair, which takes it 70 us and varies. */
+static void make_pool(unsigned int i)
+{
+	CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+				      .handleTypes = i == EXPORTABLE ? POSIX_FD : CU_MEM_HANDLE_TYPE_NONE };
+
+	shift_heap();
+	if (i == DEFAULT)
+		CUDA(get_pool(&pools[i], 0));
+	else
+		CUDA((i < CONTROL ? pool_create : direct_pool_create)(&pools[i], &properties));
+	CUDA((i < CONTROL ? set_pool : direct_set_pool)(0, pools[i]));
+	CUDA((i < CONTROL ? cu.cuMemAllocAsync : direct.cuMemAllocAsync)(&kept, 4096, NULL));
+}
+
+/* Makes the pools in random order, with 2 to MOST_CONTROLS controls. */
+static void make_pools(void)
+{
+	unsigned int order[POOLS], count;
+
+	controls = 2 + at_random(MOST_CONTROLS - 1);
+	count = CONTROL + controls;
+	for (unsigned int i = 0; i < count; i++) {
+		unsigned int k = at_random(i + 1);
+
+		order[i] = order[k];
+		order[k] = i;
+	}
+	for (unsigned int i = 0; i < count; i++)
+		make_pool(order[i]);
+}
+
+static void pair_async(void)
+{
+	CUdeviceptr at;
+
+	CUDA(cu.cuMemAllocAsync(&at, 4096, NULL));
+	CUDA(cu.cuMemFreeAsync(at, NULL));
 }
 
 /* Returns how many ns one @op takes, of @times. */
@@ -419,65 +456,88 @@ static void say(const char *name, const char *how, const double *took)
 	printf("\n");
 }
 
+static double *batches(void)
+{
+	double *took = calloc(rounds + 1, sizeof(*took));
+
+	MUST(took);
+	return took;
+}
+
+static double timed_direct(void (*op)(void), unsigned int times)
+{
+	const struct cuda_door given = cu;
+	double took;
+
+	cu = direct;
+	took = timed(op, times);
+	cu = given;
+	return took;
+}
+
 /* The batches of all kinds take turns on one processor.  They are short, so that many of them meet no interrupt. */
-static void play_alone(bool alike)
+static void play_alone(void)
 {
 	static const struct {
 		const char *name;
 		void (*op)(void);
 		int pool;
 		unsigned int times; /* in a batch */
-		bool pair;	    /* one allocation and its free */
-	} ops[] = { { "virtual", pair_virtual, DEFAULT, 4, false },
-		    { "virtual-exportable", pair_virtual_exportable, DEFAULT, 4, false },
-		    { "plain", pair, DEFAULT, 200, true },
-		    { "async", pair_async, DEFAULT, 400, true },
-		    { "async-own", pair_async, OWN, 400, true },
-		    { "async-exportable", pair_async, EXPORTABLE, 400, true } };
+		const char *direct; /* the driver's own functions take turns with it, and this is behind the name then */
+	} ops[] = { { "virtual", pair_virtual, DEFAULT, 4, "-control" },
+		    { "virtual-exportable", pair_virtual_exportable, DEFAULT, 4, NULL },
+		    { "plain", pair, DEFAULT, 200, "-direct" },
+		    { "async", pair_async, DEFAULT, 400, "-direct" },
+		    { "async-own", pair_async, OWN, 400, "-direct" },
+		    { "async-exportable", pair_async, EXPORTABLE, 400, "-direct" } };
 	enum { OPS = sizeof(ops) / sizeof(ops[0]) };
-	const struct cuda_door given = cu;
-	double *took[OPS], *past[OPS];
+	double *took[OPS], *past[OPS], *control[MOST_CONTROLS];
 	int processor = sched_getcpu();
 	cpu_set_t one;
 
 	MUST(processor >= 0);
 	for (unsigned int i = 0; i < OPS; i++) {
-		took[i] = calloc(rounds + 1, sizeof(*took[i]));
-		past[i] = calloc(rounds + 1, sizeof(*past[i]));
-		MUST(took[i] && past[i]);
+		took[i] = batches();
+		past[i] = batches();
 	}
+	for (unsigned int i = 0; i < MOST_CONTROLS; i++)
+		control[i] = batches();
 	CPU_ZERO(&one);
 	CPU_SET((unsigned int)processor, &one);
 	MUST(!sched_setaffinity(0, sizeof(one), &one));
-	make_pools(alike);
-	CUDA(cu.cuMemAddressReserve(&room, PIECE, 0, 0, 0));
-	/* what is kept spares the driver a new chunk of 2 MiB for each pair, which takes it 70 us and varies */
-	CUDA(cu.cuMemAlloc_v2(&kept, 4096));
-	for (int i = 0; i < POOLS; i++) {
-		CUDA(set_pool(0, pools[i]));
-		CUDA(cu.cuMemAllocAsync(&kept, 4096, NULL));
-	}
 	find_direct();
+	CUDA(cu.cuMemAddressReserve(&room, PIECE, 0, 0, 0));
+	CUDA(cu.cuMemAlloc_v2(&kept, 4096));
+	make_pools();
 	for (unsigned int batch = 0; batch <= rounds; batch++) {
 		for (unsigned int i = 0; i < OPS; i++) {
 			CUDA(set_pool(0, pools[ops[i].pool]));
 			for (unsigned int turn = 0; turn < 2; turn++) {
-				bool own_call = (turn ^ batch) & 1;
-
-				if (own_call && !ops[i].pair)
-					continue;
-				cu = own_call ? direct : given;
-				(own_call ? past : took)[i][batch] = timed(ops[i].op, ops[i].times);
-				cu = given;
+				if (!((turn ^ batch) & 1))
+					took[i][batch] = timed(ops[i].op, ops[i].times);
+				else if (ops[i].direct)
+					past[i][batch] = timed_direct(ops[i].op, ops[i].times);
 			}
+		}
+		for (unsigned int i = 0; i < controls; i++) {
+			CUDA(direct_set_pool(0, pools[CONTROL + i]));
+			control[i][batch] = timed_direct(pair_async, 400);
 		}
 	}
 	for (unsigned int i = 0; i < OPS; i++) {
 		say(ops[i].name, "", took[i]);
-		if (ops[i].pair)
-			say(ops[i].name, "-direct", past[i]);
+		if (ops[i].direct)
+			say(ops[i].name, ops[i].direct, past[i]);
 		free(took[i]);
 		free(past[i]);
+	}
+	for (unsigned int i = 0; i < MOST_CONTROLS; i++) {
+		char name[24];
+
+		snprintf(name, sizeof(name), "pool-control-%u", i);
+		if (i < controls)
+			say(name, "", control[i]);
+		free(control[i]);
 	}
 }
 
@@ -486,18 +546,18 @@ int main(int argc, char **argv)
 	int pair_of[2], status = 0;
 	pid_t importer;
 
-	if (argc == 3 && (!strcmp(argv[1], "alone") || !strcmp(argv[1], "alike"))) {
+	if (argc == 3 && !strcmp(argv[1], "alone")) {
 		rounds = (unsigned int)atoi(argv[2]);
 		shift_heap();
 		start_cuda();
-		play_alone(!strcmp(argv[1], "alike"));
+		play_alone();
 		return 0;
 	}
 	own = argc == 4 && !strcmp(argv[1], "own");
 	n = argc == 4 ? (unsigned int)atoi(argv[2]) : 0;
 	rounds = argc == 4 ? (unsigned int)atoi(argv[3]) : 0;
 	if (!n || n > MOST || !rounds || (!own && strcmp(argv[1], "handle"))) {
-		fprintf(stderr, "usage: hand_over own|handle N ROUNDS, or hand_over alone|alike BATCHES\n");
+		fprintf(stderr, "usage: hand_over own|handle N ROUNDS, or hand_over alone BATCHES\n");
 		return 2;
 	}
 	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair_of) == 0);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual memory by legacy handles (CULIMBO_SHARE=all): how long until another process can use it.
 
-    hand_over.py [--gpu] [--rounds N] [--seconds S] [--alike] BUILD_DIR
+    hand_over.py [--gpu] [--rounds N] [--seconds S] [--raw FILE] BUILD_DIR
     hand_over.py --check BUILD_DIR
 
 hand_over.c does it in two ways: bare by descriptors, as a program does that was written for it, and
@@ -17,15 +17,17 @@ second comes first.  Prints a table and a line of TAP for each limit:
   - of these, what culimbo adds to the driver's own functions, called by turns with it in one process, is at most 1 %
 
 The last two are measured in processes of their own, bare and with the option by turns, by the lower quartile of short
-batches in each.  What the layout of heap and stack does to a pool's speed differs by chance
-from process to process.
+batches in each.  A process is fast or slow as a whole, by chance, and much more than 1 %.  So each also measures
+controls: memory that it makes and frees past any preload, which no option changes.  What is compared with
+bare is the time of a kind in controls of its own process (of pools: their median).  Pools differ by 3 % by their place among
+the others, which is at random in each process.
 A limit is broken if the ratio's interval (the median of the rounds lies in it with 95 %) lies beyond.
-Where it reaches to both sides the line says "not sure".  With --alike a bare process that makes the pools that the option
-would make takes turns with the two, and a table compares it; it is not judged.
+Where it reaches to both sides the line says "not sure".  --raw writes the quartiles of each process to FILE, as JSON.
 --check judges no times, only made-up ones: for `make check`.
 Without --gpu the driver is the simulated one, whose times say little.
 """
 import argparse
+import json
 import math
 import os
 import pathlib
@@ -72,38 +74,53 @@ def judged(ratios, limit, what):
 
 def alone_of(said):
     """Of what one process printed: the time of each kind, and to what the driver's own functions take."""
-    times = {name: quartile(said[name]) for name in KINDS}
+    times = {name: quartile(batches) for name, batches in said.items()}
+    times['pool-control'] = statistics.median(t for name, t in times.items() if name.startswith('pool-control-'))
     for name in PAIRS:
         direct = said[name + '-direct']
         more = statistics.median(a - b for a, b in zip(said[name], direct))
-        times[name, 'to direct'] = 1 + more / quartile(direct)
+        times[name + ' to direct'] = 1 + more / quartile(direct)
     return times
+
+
+def control_of(name):
+    """What an option of culimbo cannot change, of the same kind."""
+    return 'virtual-control' if name.startswith('virtual') else 'plain-direct' if name == 'plain' else 'pool-control'
+
+
+def to_bare(alone, name):
+    """For each pair of processes: with the option to bare, each in controls of its own process."""
+    return [y[name] / y[control_of(name)] / (x[name] / x[control_of(name)]) for x, y in zip(alone[False], alone[True])]
 
 
 def judged_alone(alone):
     """The lines for processes that share nothing.  @alone: alone_of() of the processes bare and with the option."""
-    return [judged([y[name] / x[name] for x, y in zip(alone[False], alone[True])], 1.01,
+    return [judged(to_bare(alone, name), 1.01,
                    f'allocation and free, {name}, a process that shares nothing, to bare') for name in KINDS] + \
-           [judged([y[name, 'to direct'] for y in alone[True]], 1.01,
+           [judged([y[name + ' to direct'] for y in alone[True]], 1.01,
                    f"allocation and free, {name}, to the driver's own functions, by turns in one process")
             for name in PAIRS]
 
 
 def check_judging():
-    """One kind takes 5 % more than bare, another one 0 to 2 %, one 5 % more than direct: only these lines are bad."""
+    """One kind takes 5 % more than bare, another one 0 to 2 %, one 5 % more than direct: only these lines are bad.
+    All processes with the option are half as fast."""
+    controls = ['virtual-control', 'pool-control-0', 'pool-control-1', 'pool-control-2']
+
     def process(number, ours):
-        said = {name: [100.0] * 8 for name in KINDS} | {name + '-direct': [100.0] * 8 for name in PAIRS}
+        said = {name: 100.0 for name in (*KINDS, *(name + '-direct' for name in PAIRS), *controls)}
+        said['pool-control-1'] = 103.0
         if ours:
-            said['async-exportable'] = said['async-exportable-direct'] = [104.0 + number % 2 * 2] * 8
-            said['plain'] = said['plain-direct'] = [100.0 + number % 2 * 2] * 8
-            said['async-own-direct'] = [95.0] * 8
-        return alone_of(said)
+            said['async-exportable'] = said['async-exportable-direct'] = 104.0 + number % 2 * 2
+            said['virtual'] = 100.0 + number % 2 * 2
+            said['async-own-direct'] = 95.0
+        return alone_of({name: [time * (2 if ours else 1)] * 8 for name, time in said.items()})
 
     lines = judged_alone({ours: [process(i, ours) for i in range(20)] for ours in (False, True)})
     bad = [text.split(':')[0] for good, text in lines if not good]
     return bad == ['allocation and free, async-exportable, a process that shares nothing, to bare',
                    "allocation and free, async-own, to the driver's own functions, by turns in one process"] and \
-        'not sure' in lines[KINDS.index('plain')][1] and len(lines) == len(KINDS) + len(PAIRS)
+        'not sure' in lines[KINDS.index('virtual')][1] and len(lines) == len(KINDS) + len(PAIRS)
 
 
 class Bench:
@@ -136,15 +153,15 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__.split('\n\n')[1].strip())
     parser.add_argument('--gpu', action='store_true')
     parser.add_argument('--check', action='store_true')
-    parser.add_argument('--alike', action='store_true')
     parser.add_argument('--rounds', type=int, default=15)
     parser.add_argument('--seconds', type=float, default=75, help='no round starts that would end later')
+    parser.add_argument('--raw', type=pathlib.Path)
     parser.add_argument('build')
     args = parser.parse_args()
     rounds = 1 if args.check else args.rounds
     lines = []
 
-    times, again, alone = {}, [], {False: [], True: []} | ({'alike': []} if args.alike else {})
+    times, again, alone = {}, [], {False: [], True: []}
     began, longest, done = time.monotonic(), 0.0, 0
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as folder:
         bench = Bench(args, pathlib.Path(folder))
@@ -164,15 +181,12 @@ def main():
             longest = max(longest, time.monotonic() - started)
             done += 1
         longest, pairs = 0.0, 0
-        for number in range(1 if args.check else 40):
+        for number in range(1 if args.check else 100):
             started = time.monotonic()
             if number and started + longest - began > args.seconds:
                 break
-            # in turn each comes first; then the same backwards
-            order = [*alone, *alone][number % len(alone):][:len(alone)]
-            for ours in order if number // len(alone) % 2 == 0 else order[::-1]:
-                how = 'alike' if ours == 'alike' else 'alone'
-                alone[ours].append(alone_of(bench.run(ours is True, how, 1 if args.check else 60)))
+            for ours in ((False, True), (True, False))[number % 2]:
+                alone[ours].append(alone_of(bench.run(ours, 'alone', 1 if args.check else 60)))
             longest = max(longest, time.monotonic() - started)
             pairs += 1
 
@@ -194,25 +208,25 @@ def main():
     lines.append(judged([b / a for a, b in zip(grows[False], grows[True])], 1.3,
                         "each of 1,000 to each of 100 by a handle, to the same in the program's own way"))
     lines.append((statistics.median(again) <= 2000, f'a handle again: {statistics.median(again) / 1000:.2f} us, limit 2'))
-    print('# allocation and free, a process that shares nothing: ns bare, ns with the option, each to bare; '
+    if args.raw:
+        args.raw.write_text(json.dumps({'bare': alone[False], 'with the option': alone[True]}, indent=0), encoding='utf-8')
+    print('# allocation and free, a process that shares nothing: ns bare, ns with the option, each in controls to bare; '
           "to the driver's own functions by turns, bare and with the option")
     for name in KINDS:
         a, b = ([process[name] for process in alone[ours]] for ours in (False, True))
-        low, high = interval([y / x for x, y in zip(a, b)])
+        ratios = to_bare(alone, name)
         turns = ''
         if name in PAIRS:
-            turns = ''.join(f' {statistics.median(process[name, "to direct"] for process in alone[ours]):7.4f}'
+            turns = ''.join(f' {statistics.median(process[name + " to direct"] for process in alone[ours]):7.4f}'
                             for ours in (False, True))
         print(f'# {name:18} {statistics.median(a):9.1f} {statistics.median(b):9.1f} '
-              f'{statistics.median(y / x for x, y in zip(a, b)):6.3f} ({low:.3f} to {high:.3f}){turns}')
-    if args.alike:
-        print('# the same pools in a bare process: ns, to bare, and with the option to these')
-    for name in PAIRS[1:] if args.alike else ():
-        a, b, c = ([process[name] for process in alone[ours]] for ours in (False, 'alike', True))
-        of_driver, of_ours = ([y / x for x, y in zip(*two)] for two in ((a, b), (b, c)))
-        print(f'# {name:18} {statistics.median(b):9.1f} ' +
-              '  '.join('%6.3f (%.3f to %.3f)' % (statistics.median(ratios), *interval(ratios))
-                        for ratios in (of_driver, of_ours)))
+              '%6.3f (%.3f to %.3f)' % (statistics.median(ratios), *interval(ratios)) + turns)
+    for ours in (False, True):
+        speeds = sorted(process['pool-control'] for process in alone[ours])
+        places = [process[name] / process['pool-control'] for process in alone[ours]
+                  for name in process if name.startswith('pool-control-')]
+        print(f"# pools past any preload, {'with the option' if ours else 'bare'}: {speeds[0]:.0f} to {speeds[-1]:.0f} ns in "
+              f'{len(speeds)} processes; by their place in one process {min(places):.3f} to {max(places):.3f} of its median')
     for plain in ('virtual', 'async'):
         price = [process[plain + '-exportable'] / process[plain] for process in alone[False]]
         low, high = interval(price)
