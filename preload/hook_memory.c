@@ -126,34 +126,111 @@ CUresult CUDAAPI cl_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsi
 	return TRACED(dptr, bytes, ABOUT(bytes), cl_driver.cuMemAllocManaged(dptr, bytes, flags));
 }
 
+/*
+ * Stream-ordered memory.  The driver takes less than 1 us for it, so its hooks have a fast half, for a process that
+ * shares nothing and writes no trace.  What the driver refuses, and all the rest, is in functions of its own: so the
+ * fast half needs no room on the stack for it.
+ */
+static inline CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
+{
+	if (cl_shares_all())
+		return cl_async_alloc(dptr, bytes, stream, per_thread);
+	return (per_thread ? cl_driver.cuMemAllocAsync_ptsz : cl_driver.cuMemAllocAsync)(dptr, bytes, stream);
+}
+
+static __attribute__((noinline)) CUresult alloc_async_carefully(CUdeviceptr *dptr, size_t bytes, CUstream stream,
+								bool per_thread)
+{
+	return TRACED(dptr, bytes, of_stream(bytes, stream), alloc_async(dptr, bytes, stream, per_thread));
+}
+
+static __attribute__((noinline)) CUresult alloc_async_refused(CUresult refusal, CUdeviceptr *dptr, size_t bytes,
+							      CUstream stream, bool per_thread)
+{
+	if (refusal == CUDA_ERROR_NOT_SUPPORTED && cl_shares_all())
+		refusal = cl_async_alloc_refused(dptr, bytes, NULL, stream, per_thread);
+	return CL_OR_AGAIN(of_stream(bytes, stream), refusal, alloc_async(dptr, bytes, stream, per_thread));
+}
+
+/*
+ * Returns true if the driver can be asked at once: under CULIMBO_SHARE=all the stand-ins are there.  The first load is
+ * all that a process takes which has them, and the second one is for all others.
+ */
+static inline bool alloc_async_is_simple(void)
+{
+	return !cl_watched() && (__builtin_expect(atomic_load_explicit(&cl_async_made, memory_order_acquire), 1) ||
+				 !cl_shares_all());
+}
+
 CUresult CUDAAPI cl_hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
-	return TRACED(dptr, bytes, of_stream(bytes, stream),
-		      cl_shares_all() ? cl_async_alloc(dptr, bytes, stream, false) :
-					cl_driver.cuMemAllocAsync(dptr, bytes, stream));
+	CUresult result;
+
+	if (!alloc_async_is_simple())
+		return alloc_async_carefully(dptr, bytes, stream, false);
+	result = cl_driver.cuMemAllocAsync(dptr, bytes, stream);
+	return __builtin_expect(result == CUDA_SUCCESS, 1) ? result :
+							     alloc_async_refused(result, dptr, bytes, stream, false);
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
-	return TRACED(dptr, bytes, of_stream(bytes, stream),
-		      cl_shares_all() ? cl_async_alloc(dptr, bytes, stream, true) :
-					cl_driver.cuMemAllocAsync_ptsz(dptr, bytes, stream));
+	CUresult result;
+
+	if (!alloc_async_is_simple())
+		return alloc_async_carefully(dptr, bytes, stream, true);
+	result = cl_driver.cuMemAllocAsync_ptsz(dptr, bytes, stream);
+	return __builtin_expect(result == CUDA_SUCCESS, 1) ? result :
+							     alloc_async_refused(result, dptr, bytes, stream, true);
+}
+
+static inline CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
+				       bool per_thread)
+{
+	if (cl_shares_all())
+		return cl_async_alloc_from(dptr, bytes, pool, stream, per_thread);
+	return (per_thread ? cl_driver.cuMemAllocFromPoolAsync_ptsz : cl_driver.cuMemAllocFromPoolAsync)(dptr, bytes,
+													  pool, stream);
+}
+
+static __attribute__((noinline)) CUresult alloc_from_pool_carefully(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
+								    CUstream stream, bool per_thread)
+{
+	return TRACED(dptr, bytes, OF_A_POOL(bytes), alloc_from_pool(dptr, bytes, pool, stream, per_thread));
+}
+
+static __attribute__((noinline)) CUresult alloc_from_pool_refused(CUresult refusal, CUdeviceptr *dptr, size_t bytes,
+								  CUmemoryPool pool, CUstream stream, bool per_thread)
+{
+	if (refusal == CUDA_ERROR_NOT_SUPPORTED && cl_shares_all())
+		refusal = cl_async_alloc_refused(dptr, bytes, pool, stream, per_thread);
+	return CL_OR_AGAIN(OF_A_POOL(bytes), refusal, alloc_from_pool(dptr, bytes, pool, stream, per_thread));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes,
 						 CUmemoryPool pool, CUstream stream)
 {
-	return TRACED(dptr, bytes, OF_A_POOL(bytes),
-		      cl_shares_all() ? cl_async_alloc_from(dptr, bytes, pool, stream, false) :
-					cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream));
+	CUresult result;
+
+	if (cl_watched())
+		return alloc_from_pool_carefully(dptr, bytes, pool, stream, false);
+	result = cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream);
+	return __builtin_expect(result == CUDA_SUCCESS, 1) ?
+		       result :
+		       alloc_from_pool_refused(result, dptr, bytes, pool, stream, false);
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes,
 						      CUmemoryPool pool, CUstream stream)
 {
-	return TRACED(dptr, bytes, OF_A_POOL(bytes),
-		      cl_shares_all() ? cl_async_alloc_from(dptr, bytes, pool, stream, true) :
-					cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream));
+	CUresult result;
+
+	if (cl_watched())
+		return alloc_from_pool_carefully(dptr, bytes, pool, stream, true);
+	result = cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream);
+	return __builtin_expect(result == CUDA_SUCCESS, 1) ?
+		       result :
+		       alloc_from_pool_refused(result, dptr, bytes, pool, stream, true);
 }
 
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guard with which a function begins that preload/ calls.  It has three forms:
+ * The guard with which a function begins that preload/ calls.  It has four forms:
  * - CL_DOOR: no cancellation, a reset after a fork, the start of sharing, and the collector's work.
  * - CL_DOOR_FAST: the part of it that the fast half of an export needs.
+ * - CL_DOOR_FAST_OF_ALL: the same in a process that need not share yet, for the calls about virtual memory.
  * - CL_GUARD (self/self.h): CL_DOOR without sharing and without the collector's work, for the ends of
  *   contexts, green contexts, and the program's callbacks.
  *
@@ -76,9 +77,23 @@ static inline void cl_door_leave(const struct cl_cancel_state *state)
 	CL_CANCELLED_LATER;                                                       \
 	bool passes = cl_door_is_fast()
 
+/*
+ * As CL_DOOR_FAST, but it does not look whether the process shares or traces.  For functions that pass no cancellation
+ * point while they have a lock.  The driver's call may be one: if the thread ends there, what was done before the
+ * call must be right whether the driver has done its part or not.
+ */
+#define CL_DOOR_FAST_OF_ALL(passes)                                               \
+	CL_CANCELLED_LATER;                                                       \
+	bool passes = cl_door_is_fast_of_all()
+
+static inline bool cl_door_is_fast_of_all(void)
+{
+	return !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector);
+}
+
 static inline bool cl_door_is_fast(void)
 {
-	return cl_watched() == CL_SHARES && !cl_self_is_copy() && !cl_collector_is_inline(&cl_exporter.collector);
+	return cl_watched() == CL_SHARES && cl_door_is_fast_of_all();
 }
 
 #endif

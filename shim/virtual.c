@@ -29,41 +29,76 @@ enum {
 };
 
 /* ---------------------------------------------------------------- what lies where */
-CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-			   unsigned long long flags)
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+		       unsigned long long flags)
 {
-	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
-
 	return cl_virtual_is_on() ? cl_virtual_make(handle, size, prop, flags) :
 				    cl_driver.cuMemCreate(handle, size, prop, flags);
 }
 
-CUresult cl_virtual_release(CUmemGenericAllocationHandle handle)
+static __attribute__((noinline)) CUresult create_carefully(CUmemGenericAllocationHandle *handle, size_t size,
+							   const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	return create(handle, size, prop, flags);
+}
+
+CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			   unsigned long long flags)
+{
+	CL_DOOR_FAST_OF_ALL(passes);
+
+	return passes ? create(handle, size, prop, flags) : create_carefully(handle, size, prop, flags);
+}
+
+static CUresult release(CUmemGenericAllocationHandle handle)
+{
 	struct cl_physical *physical;
 	CUresult result;
-	bool last;
+	bool known;
 
 	cl_lock(&cl_exports_lock);
-	physical = cl_physical_release_locked(handle, &last);
+	physical = cl_physical_take_locked(handle, &known);
 	cl_unlock(&cl_exports_lock);
 	result = cl_driver.cuMemRelease(handle);
-	if (physical && last && result == CUDA_SUCCESS) {
+	if (__builtin_expect(result == CUDA_SUCCESS || !known, 1)) {
 		cl_physical_free(physical);
-	} else if (physical) {
-		cl_lock(&cl_exports_lock);
-		cl_physical_released_locked(physical, result == CUDA_SUCCESS);
-		cl_unlock(&cl_exports_lock);
+		return result;
 	}
+	cl_lock(&cl_exports_lock);
+	cl_physical_put_back_locked(handle, physical);
+	cl_unlock(&cl_exports_lock);
 	return result;
 }
 
-CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
+static __attribute__((noinline)) CUresult release_carefully(CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	return release(handle);
+}
+
+CUresult cl_virtual_release(CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR_FAST_OF_ALL(passes);
+
+	return passes ? release(handle) : release_carefully(handle);
+}
+
+static __attribute__((noinline)) CUresult unmap_carefully(CUdeviceptr dptr, size_t size)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 
 	return cl_virtual_unmap_shared(&cl_exporter, dptr, size);
+}
+
+CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
+{
+	CL_DOOR_FAST_OF_ALL(passes);
+	CUresult result;
+
+	return passes && cl_virtual_unmap_unshared(dptr, size, &result) ? result : unmap_carefully(dptr, size);
 }
 
 CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size)
@@ -106,10 +141,8 @@ void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr)
 	cl_unlock(&cl_exports_lock);
 }
 
-void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
+static void remember_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
 {
-	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
-
 	const struct cl_range *range;
 
 	cl_lock(&cl_exports_lock);
@@ -120,6 +153,24 @@ void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGeneri
 					    range && range->physical ? range->physical->number : 0);
 	}
 	cl_unlock(&cl_exports_lock);
+}
+
+static __attribute__((noinline)) void mapped_carefully(CUdeviceptr dptr, size_t size, size_t offset,
+						       CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+
+	remember_mapped(dptr, size, offset, handle);
+}
+
+void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
+{
+	CL_DOOR_FAST_OF_ALL(passes);
+
+	if (passes)
+		remember_mapped(dptr, size, offset, handle);
+	else
+		mapped_carefully(dptr, size, offset, handle);
 }
 
 /* ------------------------------------------------------------- what programs ask */

@@ -61,6 +61,7 @@ CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, cons
 			 unsigned long long flags)
 {
 	const unsigned int fd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, fabric = 8; /* no name before CUDA 12.3 */
+	static _Atomic int asked_for = -1; /* the device whose UUID was asked for last: that alone is quick */
 	struct cl_physical what = { .size = size };
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	uint8_t uuid[CL_UUID];
@@ -84,8 +85,10 @@ CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, cons
 	if (result != CUDA_SUCCESS)
 		return result;
 	/* the service makes records of all that is mapped in a reservation, and can't ask the driver then */
-	if (what.shareable)
-		cl_device_uuid((int)what.device, uuid);
+	if (what.shareable && atomic_load_explicit(&asked_for, memory_order_relaxed) != what.device) {
+		cl_device_uuid(what.device, uuid);
+		atomic_store_explicit(&asked_for, what.device, memory_order_relaxed);
+	}
 	cl_lock(&cl_exports_lock);
 	cl_physical_add_locked(*handle, &what);
 	cl_unlock(&cl_exports_lock);
@@ -504,6 +507,27 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 		cl_range_remove_locked(reserved, first + i);
 	}
 	return orphaned;
+}
+
+bool cl_virtual_unmap_unshared(CUdeviceptr dptr, size_t size, CUresult *result)
+{
+	struct cl_taken taken;
+	bool is;
+
+	cl_lock(&cl_exports_lock);
+	is = cl_range_take_locked(dptr, size, &taken);
+	cl_unlock(&cl_exports_lock);
+	if (!is)
+		return false;
+	*result = cl_driver.cuMemUnmap(dptr, size);
+	if (__builtin_expect(*result == CUDA_SUCCESS, 1)) {
+		cl_physical_free(taken.last);
+		return true;
+	}
+	cl_lock(&cl_exports_lock);
+	cl_range_put_back_locked(&taken);
+	cl_unlock(&cl_exports_lock);
+	return true;
 }
 
 CUresult cl_virtual_unmap_shared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size)
