@@ -29,8 +29,9 @@ enum {
 };
 
 /* ---------------------------------------------------------------- what lies where */
-static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-		       unsigned long long flags)
+/* always_inline, here and below, for the reason that exporter/ranges.c gives. */
+static inline __attribute__((always_inline)) CUresult
+create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	return cl_virtual_is_on() ? cl_virtual_make(handle, size, prop, flags) :
 				    cl_driver.cuMemCreate(handle, size, prop, flags);
@@ -52,7 +53,7 @@ CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, co
 	return passes ? create(handle, size, prop, flags) : create_carefully(handle, size, prop, flags);
 }
 
-static CUresult release(CUmemGenericAllocationHandle handle)
+static inline __attribute__((always_inline)) CUresult release(CUmemGenericAllocationHandle handle)
 {
 	struct cl_physical *physical;
 	CUresult result;
@@ -141,7 +142,8 @@ void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr)
 	cl_unlock(&cl_exports_lock);
 }
 
-static void remember_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
+static inline __attribute__((always_inline)) void
+remember_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
 {
 	const struct cl_range *range;
 

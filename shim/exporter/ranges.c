@@ -19,7 +19,13 @@ static void list(struct cl_physical *physical, CUmemGenericAllocationHandle hand
 	cl_table_add(&by_handle, &physical->link);
 }
 
-static void unlist(struct cl_physical *physical)
+/*
+ * A call about virtual memory comes here once, and the driver's own work has emptied the processor's caches before.  Each
+ * function that is called then costs more than its instructions.  So the functions on the way of a program that shares
+ * nothing are compiled into their callers (always_inline).  That saved a tenth of what culimbo adds to such a program
+ * (`hand_over alone` on the simulated driver).
+ */
+static inline __attribute__((always_inline)) void unlist(struct cl_physical *physical)
 {
 	if (physical->listed)
 		cl_table_remove(&by_handle, &physical->link);
@@ -27,7 +33,7 @@ static void unlist(struct cl_physical *physical)
 }
 
 /* Returns @physical, taken out of the table, if nothing leads to it; else NULL. */
-static struct cl_physical *unlist_unused(struct cl_physical *physical)
+static inline __attribute__((always_inline)) struct cl_physical *unlist_unused(struct cl_physical *physical)
 {
 	if (physical->handles || physical->ranges)
 		return NULL;
@@ -222,7 +228,7 @@ struct cl_range *cl_range_at_locked(uint64_t address)
 }
 
 /* Enters @range, whose .physical may be NULL.  Returns false if there is no memory. */
-static bool enter(struct cl_reserved *reserved, const struct cl_range *range)
+static inline __attribute__((always_inline)) bool enter(struct cl_reserved *reserved, const struct cl_range *range)
 {
 	size_t i;
 
@@ -281,7 +287,7 @@ size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, ui
 }
 
 /* Takes the mapping @i out of @reserved.  Returns its allocation, out of the table, if nothing else leads to that. */
-static struct cl_physical *take_out(struct cl_reserved *reserved, size_t i)
+static inline __attribute__((always_inline)) struct cl_physical *take_out(struct cl_reserved *reserved, size_t i)
 {
 	struct cl_physical *physical = reserved->range[i].physical;
 
