@@ -127,9 +127,9 @@ CUresult CUDAAPI cl_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsi
 }
 
 /*
- * Stream-ordered memory.  The driver takes less than 1 us for it, so its hooks have a fast half, for a process that
- * shares nothing and writes no trace.  What the driver refuses, and all the rest, is in functions of its own: so the
- * fast half needs no room on the stack for it.
+ * Stream-ordered memory.  The driver takes less than 1 us for it, so its hooks have a fast half, unless a trace is
+ * written.  What the driver refuses, and all the rest, is in functions of its own: so the fast half needs no room on the
+ * stack for it.
  */
 static inline CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
 {
@@ -153,13 +153,25 @@ static __attribute__((noinline)) CUresult alloc_async_refused(CUresult refusal, 
 }
 
 /*
- * Returns true if the driver can be asked at once: under CULIMBO_SHARE=all the stand-ins are there.  The first load is
- * all that a process takes which has them, and the second one is for all others.
+ * Returns true if the driver can be asked at once.  Does the collector's work before that, if this process shares and has
+ * no thread for it.
  */
+static inline bool is_simple(void)
+{
+	int watched = cl_watched();
+
+	if (watched & CL_TRACES)
+		return false;
+	if (watched & CL_SHARES)
+		cl_memory_allocates();
+	return true;
+}
+
+/* The same, and under CULIMBO_SHARE=all the stand-ins are there: a process that has them executes the first load alone. */
 static inline bool alloc_async_is_simple(void)
 {
-	return !cl_watched() && (__builtin_expect(atomic_load_explicit(&cl_async_made, memory_order_acquire), 1) ||
-				 !cl_shares_all());
+	return (__builtin_expect(atomic_load_explicit(&cl_async_made, memory_order_acquire), 1) || !cl_shares_all()) &&
+	       is_simple();
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream)
@@ -212,7 +224,7 @@ CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes
 {
 	CUresult result;
 
-	if (cl_watched())
+	if (!is_simple())
 		return alloc_from_pool_carefully(dptr, bytes, pool, stream, false);
 	result = cl_driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream);
 	return __builtin_expect(result == CUDA_SUCCESS, 1) ?
@@ -225,7 +237,7 @@ CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t 
 {
 	CUresult result;
 
-	if (cl_watched())
+	if (!is_simple())
 		return alloc_from_pool_carefully(dptr, bytes, pool, stream, true);
 	result = cl_driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream);
 	return __builtin_expect(result == CUDA_SUCCESS, 1) ?
