@@ -3,9 +3,9 @@
  * Hooks for allocating and freeing memory.
  *
  * What must hold: in a process that shares nothing a free costs one load and one branch more than
- * without us.  An allocation costs one load and two branches, and a branch on the driver's result.  A stream-ordered one
- * costs one load and one branch more, for CULIMBO_SHARE.  So does cuMemCreate(), and it also looks whether the program may
- * share what was created.
+ * without us.  An allocation costs one load and two branches, and a branch on the driver's result.  For
+ * CULIMBO_SHARE cuMemAllocAsync() costs two loads and two branches more, or one of each where the stand-ins are there;
+ * cuMemCreate() costs one of each, and it also looks whether the program may share what was created.
  */
 #include <stdint.h>
 #include "preload/hook_again.h"
@@ -128,8 +128,8 @@ CUresult CUDAAPI cl_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsi
 
 /*
  * Stream-ordered memory.  The driver takes less than 1 us for it, so its hooks have a fast half, unless a trace is
- * written.  What the driver refuses, and all the rest, is in functions of its own: so the fast half needs no room on the
- * stack for it.
+ * written.  What the driver refuses, and all the rest, is in functions of its own: so the fast half needs no struct on the
+ * stack.
  */
 static inline CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
 {
@@ -167,7 +167,7 @@ static inline bool is_simple(void)
 	return true;
 }
 
-/* The same, and under CULIMBO_SHARE=all the stand-ins are there: a process that has them executes the first load alone. */
+/* The same, and under CULIMBO_SHARE=all the stand-ins are there.  Only a process without them also reads the options. */
 static inline bool alloc_async_is_simple(void)
 {
 	return (__builtin_expect(atomic_load_explicit(&cl_async_made, memory_order_acquire), 1) || !cl_shares_all()) &&

@@ -3,7 +3,7 @@
  * The guard with which a function begins that preload/ calls.  It has four forms:
  * - CL_DOOR: no cancellation, a reset after a fork, the start of sharing, and the collector's work.
  * - CL_DOOR_FAST: the part of it that the fast half of an export needs.
- * - CL_DOOR_FAST_OF_ALL: the same in a process that need not share yet, for the calls about virtual memory.
+ * - CL_DOOR_FAST_OF_ALL: the same whether the process shares or not, for the calls about virtual memory.
  * - CL_GUARD (self/self.h): CL_DOOR without sharing and without the collector's work, for the ends of
  *   contexts, green contexts, and the program's callbacks.
  *
@@ -79,8 +79,8 @@ static inline void cl_door_leave(const struct cl_cancel_state *state)
 
 /*
  * As CL_DOOR_FAST, but it does not look whether the process shares or traces.  For functions that pass no cancellation
- * point while they have a lock.  The driver's call may be one: if the thread ends there, what was done before the
- * call must be right whether the driver has done its part or not.
+ * point while they have a lock, and change no errno.  The driver's call may be a cancellation point: if the thread ends
+ * there, what stays in our tables must do no harm.  At worst the memory cannot be shared any more.
  */
 #define CL_DOOR_FAST_OF_ALL(passes)                                               \
 	CL_CANCELLED_LATER;                                                       \

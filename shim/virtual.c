@@ -29,7 +29,6 @@ enum {
 };
 
 /* ---------------------------------------------------------------- what lies where */
-/* always_inline, here and below, for the reason that exporter/ranges.c gives. */
 static inline __attribute__((always_inline)) CUresult
 create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -57,19 +56,19 @@ static inline __attribute__((always_inline)) CUresult release(CUmemGenericAlloca
 {
 	struct cl_physical *physical;
 	CUresult result;
-	bool known;
+	bool last;
 
 	cl_lock(&cl_exports_lock);
-	physical = cl_physical_take_locked(handle, &known);
+	physical = cl_physical_release_locked(handle, &last);
 	cl_unlock(&cl_exports_lock);
 	result = cl_driver.cuMemRelease(handle);
-	if (__builtin_expect(result == CUDA_SUCCESS || !known, 1)) {
+	if (physical && last && result == CUDA_SUCCESS) {
 		cl_physical_free(physical);
-		return result;
+	} else if (physical) {
+		cl_lock(&cl_exports_lock);
+		cl_physical_released_locked(physical, result == CUDA_SUCCESS);
+		cl_unlock(&cl_exports_lock);
 	}
-	cl_lock(&cl_exports_lock);
-	cl_physical_put_back_locked(handle, physical);
-	cl_unlock(&cl_exports_lock);
 	return result;
 }
 
@@ -99,7 +98,7 @@ CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
 	CL_DOOR_FAST_OF_ALL(passes);
 	CUresult result;
 
-	return passes && cl_virtual_unmap_unshared(dptr, size, &result) ? result : unmap_carefully(dptr, size);
+	return passes && cl_virtual_unmap_unshared(&cl_exporter, dptr, size, &result) ? result : unmap_carefully(dptr, size);
 }
 
 CUresult cl_virtual_address_free(CUdeviceptr dptr, size_t size)
@@ -142,9 +141,10 @@ void cl_virtual_retained(CUmemGenericAllocationHandle handle, CUdeviceptr dptr)
 	cl_unlock(&cl_exports_lock);
 }
 
-static inline __attribute__((always_inline)) void
-remember_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
+static __attribute__((noinline)) void mapped_carefully(CUdeviceptr dptr, size_t size, size_t offset,
+						       CUmemGenericAllocationHandle handle)
 {
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	const struct cl_range *range;
 
 	cl_lock(&cl_exports_lock);
@@ -157,21 +157,19 @@ remember_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAlloca
 	cl_unlock(&cl_exports_lock);
 }
 
-static __attribute__((noinline)) void mapped_carefully(CUdeviceptr dptr, size_t size, size_t offset,
-						       CUmemGenericAllocationHandle handle)
-{
-	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
-
-	remember_mapped(dptr, size, offset, handle);
-}
-
 void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
 {
 	CL_DOOR_FAST_OF_ALL(passes);
 
-	if (passes)
-		remember_mapped(dptr, size, offset, handle);
-	else
+	if (passes) {
+		cl_lock(&cl_exports_lock);
+		/* otherwise it is asked who lives, which is no work for a thread that can be cancelled */
+		passes = !cl_exporter.still_mapped.entries.n;
+		if (passes)
+			cl_range_add_locked(dptr, size, offset, handle);
+		cl_unlock(&cl_exports_lock);
+	}
+	if (!passes)
 		mapped_carefully(dptr, size, offset, handle);
 }
 

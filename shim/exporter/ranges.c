@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The virtual memory of this process: see ranges.h. */
+/*
+ * The virtual memory of this process: see ranges.h.
+ *
+ * Each call about virtual memory looks into these tables once or twice, and the driver's own work has emptied the
+ * processor's caches before.  Each function that is called then costs more than its instructions.  So some on the
+ * way of a program that shares nothing are compiled into their callers (always_inline, also in shim/virtual.c).
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,19 +18,13 @@ static size_t reservations_n, reservations_room;
 static uint64_t last_number, last_allocation;
 
 /* ---------------------------------------------------------------- allocations */
-static void list(struct cl_physical *physical, CUmemGenericAllocationHandle handle)
+static inline __attribute__((always_inline)) void list(struct cl_physical *physical, CUmemGenericAllocationHandle handle)
 {
 	physical->link.key = handle;
 	physical->listed = true;
 	cl_table_add(&by_handle, &physical->link);
 }
 
-/*
- * A call about virtual memory comes here once, and the driver's own work has emptied the processor's caches before.  Each
- * function that is called then costs more than its instructions.  So the functions on the way of a program that shares
- * nothing are compiled into their callers (always_inline).  That saved a tenth of what culimbo adds to such a program
- * (`hand_over alone` on the simulated driver).
- */
 static inline __attribute__((always_inline)) void unlist(struct cl_physical *physical)
 {
 	if (physical->listed)
@@ -32,17 +32,11 @@ static inline __attribute__((always_inline)) void unlist(struct cl_physical *phy
 	physical->listed = false;
 }
 
-/* Returns @physical, taken out of the table, if nothing leads to it; else NULL. */
-static inline __attribute__((always_inline)) struct cl_physical *unlist_unused(struct cl_physical *physical)
+static void put(struct cl_physical *physical)
 {
-	if (physical->handles || physical->ranges)
-		return NULL;
+	if (physical->handles || physical->ranges || physical->releasing)
+		return;
 	unlist(physical);
-	return physical;
-}
-
-void cl_physical_free(struct cl_physical *physical)
-{
 	free(physical);
 }
 
@@ -64,7 +58,7 @@ void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl
 	if (old) {
 		unlist(old);
 		old->handles = 0;
-		free(unlist_unused(old));
+		put(old);
 	}
 	if (!physical) {
 		say_no_memory();
@@ -73,7 +67,7 @@ void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl
 	*physical = *what;
 	physical->handles = 1;
 	physical->number = ++last_allocation;
-	physical->ranges = 0;
+	physical->ranges = physical->releasing = 0;
 	list(physical, handle);
 }
 
@@ -94,35 +88,37 @@ void cl_physical_retained_locked(CUmemGenericAllocationHandle handle, uint64_t a
 	physical->handles++;
 }
 
-struct cl_physical *cl_physical_take_locked(CUmemGenericAllocationHandle handle, bool *known)
+struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle, bool *last)
 {
 	struct cl_physical *physical = cl_physical_find_locked(handle);
 
-	*known = physical && physical->handles;
-	if (!*known)
+	*last = false;
+	if (!physical || !physical->handles)
 		return NULL;
 	physical->handles--;
+	physical->releasing++;
 	/* another thread may get the number for a new allocation */
-	return unlist_unused(physical);
+	if (!physical->handles && !physical->ranges) {
+		unlist(physical);
+		*last = physical->releasing == 1;
+	}
+	return physical;
 }
 
-/* Enters @physical, which was taken out, in the table again, unless another allocation has its number now. */
-static void list_again(struct cl_physical *physical)
+void cl_physical_free(struct cl_physical *physical)
 {
-	if (!cl_physical_find_locked(physical->link.key))
-		list(physical, physical->link.key);
+	free(physical);
 }
 
-void cl_physical_put_back_locked(CUmemGenericAllocationHandle handle, struct cl_physical *physical)
+void cl_physical_released_locked(struct cl_physical *physical, bool released)
 {
-	if (physical)
-		list_again(physical);
-	else
-		physical = cl_physical_find_locked(handle);
-	if (!physical)
-		return;
-	physical->handles++;
-	free(physical->listed ? NULL : physical);
+	physical->releasing--;
+	if (!released) {
+		physical->handles++;
+		if (!physical->listed && !cl_physical_find_locked(physical->link.key))
+			list(physical, physical->link.key);
+	}
+	put(physical);
 }
 
 /* --------------------------------------------------------------- reservations */
@@ -227,42 +223,50 @@ struct cl_range *cl_range_at_locked(uint64_t address)
 	return reserved && i < reserved->ranges && reserved->range[i].base <= address ? &reserved->range[i] : NULL;
 }
 
-/* Enters @range, whose .physical may be NULL.  Returns false if there is no memory. */
-static inline __attribute__((always_inline)) bool enter(struct cl_reserved *reserved, const struct cl_range *range)
+void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmemGenericAllocationHandle handle)
 {
+	struct cl_reserved *reserved = cl_reserved_at_locked(address);
+	struct cl_physical *physical = cl_physical_find_locked(handle);
 	size_t i;
 
+	if (!reserved)
+		return;
 	if (reserved->ranges == reserved->room) {
 		size_t room = 2 * reserved->room + 4;
 		struct cl_range *wide = realloc(reserved->range, room * sizeof *wide);
 
 		if (!wide) {
 			say_no_memory();
-			return false;
+			return;
 		}
 		reserved->range = wide;
 		reserved->room = room;
 	}
-	i = cl_range_from(reserved, range->base);
+	/* an importer maps the whole of what a descriptor stands for */
+	if (physical && (offset || size != physical->size))
+		physical = NULL;
+	i = cl_range_from(reserved, address);
 	memmove(reserved->range + i + 1, reserved->range + i, (reserved->ranges - i) * sizeof *reserved->range);
-	reserved->range[i] = *range;
+	reserved->range[i] = (struct cl_range){ .base = address, .size = size, .physical = physical };
 	reserved->ranges++;
 	reserved->changed = true;
-	if (range->physical)
-		range->physical->ranges++;
-	return true;
+	if (physical)
+		physical->ranges++;
 }
 
-void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmemGenericAllocationHandle handle)
+struct cl_range *cl_range_alone_locked(uint64_t address, uint64_t size, struct cl_reserved **reserved, size_t *i)
 {
-	struct cl_reserved *reserved = cl_reserved_at_locked(address);
-	struct cl_range range = { .base = address, .size = size, .physical = cl_physical_find_locked(handle) };
+	struct cl_reserved *at = *reserved = cl_reserved_at_locked(address);
+	struct cl_range *range;
 
-	/* an importer maps the whole of what a descriptor stands for */
-	if (range.physical && (offset || size != range.physical->size))
-		range.physical = NULL;
-	if (reserved)
-		enter(reserved, &range);
+	*i = at ? cl_range_from(at, address) : 0;
+	if (!at || *i == at->ranges)
+		return NULL;
+	range = &at->range[*i];
+	if (range->base != address || range->size != size || range->block || range->exporting ||
+	    (*i + 1 < at->ranges && range[1].base < cl_range_end(range)))
+		return NULL;
+	return range;
 }
 
 void cl_range_set_ending_locked(struct cl_reserved *reserved, struct cl_range *range, bool ending)
@@ -286,67 +290,16 @@ size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, ui
 	return n;
 }
 
-/* Takes the mapping @i out of @reserved.  Returns its allocation, out of the table, if nothing else leads to that. */
-static inline __attribute__((always_inline)) struct cl_physical *take_out(struct cl_reserved *reserved, size_t i)
+void cl_range_remove_locked(struct cl_reserved *reserved, size_t i)
 {
 	struct cl_physical *physical = reserved->range[i].physical;
 
 	reserved->ranges--;
 	memmove(reserved->range + i, reserved->range + i + 1, (reserved->ranges - i) * sizeof *reserved->range);
 	if (!physical)
-		return NULL;
-	physical->ranges--;
-	return unlist_unused(physical);
-}
-
-void cl_range_remove_locked(struct cl_reserved *reserved, size_t i)
-{
-	free(take_out(reserved, i));
-}
-
-bool cl_range_take_locked(uint64_t address, uint64_t size, struct cl_taken *taken)
-{
-	struct cl_reserved *reserved = cl_reserved_at_locked(address);
-	size_t i = reserved ? cl_range_from(reserved, address) : 0;
-	const struct cl_range *range;
-
-	if (!reserved || i == reserved->ranges)
-		return false;
-	range = &reserved->range[i];
-	if (range->base != address || range->size != size || range->block || range->exporting || range->ending)
-		return false;
-	/* an old mapping that was unmapped past us: it leaves the table together with this one */
-	if (i + 1 < reserved->ranges && range[1].base < cl_range_end(range))
-		return false;
-	taken->range = *range;
-	taken->number = 0;
-	if (range->physical) {
-		taken->handle = range->physical->link.key;
-		taken->number = range->physical->number;
-	}
-	taken->last = take_out(reserved, i);
-	reserved->changed = true;
-	return true;
-}
-
-void cl_range_put_back_locked(const struct cl_taken *taken)
-{
-	struct cl_reserved *reserved = cl_reserved_at_locked(taken->range.base);
-	struct cl_range range = taken->range;
-
-	range.physical = taken->last;
-	if (!taken->last && taken->number) {
-		range.physical = cl_physical_find_locked(taken->handle);
-		/* the program has released it meanwhile */
-		if (range.physical && range.physical->number != taken->number)
-			range.physical = NULL;
-	}
-	if (!reserved || !enter(reserved, &range)) {
-		free(taken->last);
 		return;
-	}
-	if (taken->last)
-		list_again(taken->last);
+	physical->ranges--;
+	put(physical);
 }
 
 void cl_ranges_forget(void)

@@ -29,6 +29,7 @@ struct cl_physical {
 	bool added;		 /* only culimbo has asked for that, not the program */
 	unsigned int asked;	 /* the handle types that the program has asked for */
 	uint64_t handles, ranges; /* references: the program's handles, and mappings */
+	uint64_t releasing;	  /* how many calls that give a handle back are in the driver */
 	uint64_t size;
 	uint64_t number; /* no other allocation of this process has it */
 	int device;
@@ -70,14 +71,13 @@ struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle)
 /* The driver has given the program @handle once more, of what is mapped at @address. */
 void cl_physical_retained_locked(CUmemGenericAllocationHandle handle, uint64_t address);
 /*
- * The program gives @handle back.  take() comes before the driver's call; *@known becomes true if the allocation is
- * known.  If nothing else leads to it, takes it out of the table and returns it, else returns NULL.  After the driver's
- * call free() forgets it or, if it is known and the driver has refused, put_back() counts the handle again: @physical is
- * what take() has returned.
+ * The program gives @handle back.  release() comes before the driver's call, and returns the allocation, or
+ * NULL if it is not known.  *last becomes true if nothing else leads to it: then, if the driver accepts the call,
+ * free() ends it without the lock.  In all other cases released() comes after the call; @released: it was accepted.
  */
-struct cl_physical *cl_physical_take_locked(CUmemGenericAllocationHandle handle, bool *known);
-void cl_physical_put_back_locked(CUmemGenericAllocationHandle handle, struct cl_physical *physical);
-void cl_physical_free(struct cl_physical *physical); /* NULL: does nothing */
+struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle, bool *last);
+void cl_physical_released_locked(struct cl_physical *physical, bool released);
+void cl_physical_free(struct cl_physical *physical);
 
 /* --------------------------------------------------------------- reservations */
 void cl_reserved_add_locked(uint64_t base, uint64_t size);
@@ -105,25 +105,16 @@ struct cl_range *cl_range_at_locked(uint64_t address);
  */
 size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, uint64_t size, size_t *first,
 			bool *whole);
+/*
+ * Returns the mapping of just @size bytes at @address, with its reservation in *@reserved and its index there in *@i, if
+ * it was not shared and no thread exports it.  Returns NULL if there is none, or if another entry lies there, too: then
+ * it was unmapped past our hooks.
+ */
+struct cl_range *cl_range_alone_locked(uint64_t address, uint64_t size, struct cl_reserved **reserved, size_t *i);
 /* @range of @reserved is being unmapped, or, if not @ending, it was not unmapped after all. */
 void cl_range_set_ending_locked(struct cl_reserved *reserved, struct cl_range *range, bool ending);
 /* Takes out the mapping @i of @reserved, which has no block. */
 void cl_range_remove_locked(struct cl_reserved *reserved, size_t i);
-
-/* A mapping that was taken out, with its allocation. */
-struct cl_taken {
-	struct cl_range range;
-	CUmemGenericAllocationHandle handle; /* of its allocation, at that time */
-	uint64_t number;		     /* of its allocation; 0: that is not known */
-	struct cl_physical *last;	     /* its allocation, if nothing else leads to that; else NULL */
-};
-/*
- * take() comes before the driver's unmap of @size bytes at @address.  If one mapping covers just these bytes, was not
- * shared and is not being unmapped, takes it out and returns true.  After the driver's call
- * cl_physical_free(.last) forgets it or, if the driver has refused, put_back() enters it again.
- */
-bool cl_range_take_locked(uint64_t address, uint64_t size, struct cl_taken *taken);
-void cl_range_put_back_locked(const struct cl_taken *taken);
 
 void cl_ranges_forget(void); /* in a forked child */
 

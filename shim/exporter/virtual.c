@@ -509,24 +509,45 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 	return orphaned;
 }
 
-bool cl_virtual_unmap_unshared(CUdeviceptr dptr, size_t size, CUresult *result)
+/* As ended_locked(), for a mapping that another thread has touched while the driver was asked to unmap it. */
+static __attribute__((noinline)) void ended_beside_others(struct cl_exporter *ex, uint64_t address, uint64_t size,
+							  bool unmapped)
 {
-	struct cl_taken taken;
-	bool is;
+	CL_UNCANCELLED;
+	bool orphaned;
 
 	cl_lock(&cl_exports_lock);
-	is = cl_range_take_locked(dptr, size, &taken);
+	orphaned = ended_locked(ex, address, size, 0, unmapped);
 	cl_unlock(&cl_exports_lock);
-	if (!is)
+	cl_collector_watch_holders(ex, orphaned);
+}
+
+bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size, CUresult *result)
+{
+	struct cl_reserved *reserved;
+	struct cl_range *range;
+	bool alone;
+	size_t i;
+
+	cl_lock(&cl_exports_lock);
+	range = cl_range_alone_locked(dptr, size, &reserved, &i);
+	alone = range && !range->ending;
+	if (alone)
+		cl_range_set_ending_locked(reserved, range, true);
+	cl_unlock(&cl_exports_lock);
+	if (!alone)
 		return false;
 	*result = cl_driver.cuMemUnmap(dptr, size);
-	if (__builtin_expect(*result == CUDA_SUCCESS, 1)) {
-		cl_physical_free(taken.last);
-		return true;
-	}
 	cl_lock(&cl_exports_lock);
-	cl_range_put_back_locked(&taken);
+	range = cl_range_alone_locked(dptr, size, &reserved, &i);
+	alone = range && range->ending;
+	if (alone && *result == CUDA_SUCCESS)
+		cl_range_remove_locked(reserved, i);
+	else if (alone)
+		cl_range_set_ending_locked(reserved, range, false);
 	cl_unlock(&cl_exports_lock);
+	if (!alone)
+		ended_beside_others(ex, dptr, size, *result == CUDA_SUCCESS);
 	return true;
 }
 

@@ -32,27 +32,7 @@ static int begin(void **state)
 	return 0;
 }
 
-/* The program gives a handle back, and the driver accepts that.  Returns true if nothing else led to its allocation. */
-static bool release(CUmemGenericAllocationHandle handle)
-{
-	bool known;
-	struct cl_physical *physical = cl_physical_take_locked(handle, &known);
-
-	assert_true(known);
-	assert_true(!physical || !physical->listed); /* before the driver is asked */
-	cl_physical_free(physical);
-	return physical;
-}
-
-static bool is_known(CUmemGenericAllocationHandle handle)
-{
-	bool known;
-	struct cl_physical *physical = cl_physical_take_locked(handle, &known);
-
-	if (known)
-		cl_physical_put_back_locked(handle, physical);
-	return known;
-}
+static bool last; /* of the latest release */
 
 static void make(CUmemGenericAllocationHandle handle, uint64_t size)
 {
@@ -62,9 +42,14 @@ static void make(CUmemGenericAllocationHandle handle, uint64_t size)
 /* Makes an allocation with the number @i, maps it, and releases its handle. */
 static void map(unsigned int i, uint64_t address, uint64_t size)
 {
+	struct cl_physical *physical;
+
 	make(i, size);
 	cl_range_add_locked(address, size, 0, i);
-	assert_false(release(i)); /* a mapping leads to it */
+	physical = cl_physical_release_locked(i, &last);
+	assert_non_null(physical);
+	assert_false(last); /* a mapping leads to it */
+	cl_physical_released_locked(physical, true);
 }
 
 static void unmap(uint64_t address, uint64_t size)
@@ -159,16 +144,17 @@ static void test_an_allocation_stays_while_it_is_mapped(void **state)
 	assert_ptr_equal(cl_physical_find_locked(7), physical);
 	unmap(AT, PIECE);
 	assert_ptr_equal(cl_physical_find_locked(7), physical);
-	assert_true(release(7));
-	assert_null(cl_physical_find_locked(7));
-	assert_false(is_known(7));
+	assert_ptr_equal(cl_physical_release_locked(7, &last), physical);
+	assert_true(last);
+	assert_null(cl_physical_find_locked(7)); /* before the driver is asked */
+	cl_physical_free(physical);
+	assert_null(cl_physical_release_locked(7, &last));
 }
 
 static void test_what_the_driver_refuses_stays(void **state)
 {
 	struct cl_reserved *reserved;
 	struct cl_physical *physical;
-	bool known;
 
 	(void)state;
 	cl_reserved_add_locked(AT, 16 * PIECE);
@@ -183,140 +169,28 @@ static void test_what_the_driver_refuses_stays(void **state)
 	assert_ptr_equal(cl_reserved_at_locked(AT), reserved);
 
 	make(2, PIECE);
-	physical = cl_physical_take_locked(2, &known);
-	assert_true(known && physical);
+	physical = cl_physical_release_locked(2, &last);
 	assert_null(cl_physical_find_locked(2));
-	cl_physical_put_back_locked(2, physical);
+	cl_physical_released_locked(physical, false);
 	assert_ptr_equal(cl_physical_find_locked(2), physical);
-	assert_int_equal(physical->handles, 1);
-	/* another thread makes an allocation with that number, while the driver refuses to take the handle back */
-	physical = cl_physical_take_locked(2, &known);
+	/* another thread makes an allocation with that number, while the driver takes the handle back */
+	physical = cl_physical_release_locked(2, &last);
 	make(2, 2 * PIECE);
-	cl_physical_put_back_locked(2, physical);
+	cl_physical_released_locked(physical, true);
 	assert_int_equal(cl_physical_find_locked(2)->size, 2 * PIECE);
 
-	/* one of two handles */
+	/* two threads give the two handles back at once: neither may end it while the other is in the driver */
 	map(3, AT, PIECE);
 	cl_physical_retained_locked(3, AT);
 	cl_physical_retained_locked(3, AT);
 	unmap(AT, PIECE);
-	assert_null(cl_physical_take_locked(3, &known));
-	assert_true(known);
-	cl_physical_put_back_locked(3, NULL);
-	assert_int_equal(cl_physical_find_locked(3)->handles, 2);
-	assert_false(release(3));
-	assert_true(release(3));
+	physical = cl_physical_release_locked(3, &last);
+	assert_false(last);
+	assert_ptr_equal(cl_physical_release_locked(3, &last), physical);
+	assert_false(last);
+	cl_physical_released_locked(physical, true);
+	cl_physical_released_locked(physical, true);
 	assert_null(cl_physical_find_locked(3));
-}
-
-static void test_an_unmap_takes_a_mapping_out(void **state)
-{
-	struct cl_taken taken;
-	struct cl_block *shared = (struct cl_block *)&taken;
-	struct cl_reserved *reserved;
-
-	(void)state;
-	cl_reserved_add_locked(AT, 16 * PIECE);
-	reserved = cl_reserved_at_locked(AT);
-	map(1, AT, 2 * PIECE);
-	map(2, AT + 2 * PIECE, PIECE);
-	/* a part of one, two at once, beyond the end, where nothing is, and outside of all reservations */
-	assert_false(cl_range_take_locked(AT, PIECE, &taken));
-	assert_false(cl_range_take_locked(AT + PIECE, PIECE, &taken));
-	assert_false(cl_range_take_locked(AT, 3 * PIECE, &taken));
-	assert_false(cl_range_take_locked(AT + 2 * PIECE, 2 * PIECE, &taken));
-	assert_false(cl_range_take_locked(AT + 3 * PIECE, PIECE, &taken));
-	assert_false(cl_range_take_locked(AT + 16 * PIECE, PIECE, &taken));
-	/* one that was shared, is being exported, or is being unmapped */
-	reserved->range[0].block = shared;
-	assert_false(cl_range_take_locked(AT, 2 * PIECE, &taken));
-	reserved->range[0].block = NULL;
-	reserved->range[0].exporting = 1;
-	assert_false(cl_range_take_locked(AT, 2 * PIECE, &taken));
-	reserved->range[0].exporting = 0;
-	cl_range_set_ending_locked(reserved, &reserved->range[0], true);
-	assert_false(cl_range_take_locked(AT, 2 * PIECE, &taken));
-	cl_range_set_ending_locked(reserved, &reserved->range[0], false);
-	assert_int_equal(reserved->ranges, 2);
-
-	/* the next handle of the reservation says that something has changed */
-	reserved->changed = false;
-	assert_true(cl_range_take_locked(AT, 2 * PIECE, &taken));
-	assert_true(reserved->changed);
-	assert_null(cl_range_at_locked(AT));
-	assert_non_null(cl_range_at_locked(AT + 2 * PIECE));
-	assert_true(taken.last && !taken.last->listed); /* its handle was released, so it ends with the unmap */
-	cl_physical_free(taken.last);
-	assert_null(cl_physical_find_locked(1));
-
-	/* one that was unmapped and mapped anew past us has two entries: both go another way, together */
-	cl_range_add_locked(AT + 2 * PIECE, PIECE, 0, 99);
-	assert_int_equal(reserved->ranges, 2);
-	assert_false(cl_range_take_locked(AT + 2 * PIECE, PIECE, &taken));
-}
-
-static void test_an_unmap_that_is_refused_puts_it_back(void **state)
-{
-	struct cl_reserved *reserved;
-	struct cl_physical *physical;
-	struct cl_taken taken;
-
-	(void)state;
-	cl_reserved_add_locked(AT, 16 * PIECE);
-	reserved = cl_reserved_at_locked(AT);
-	/* nothing else leads to its allocation */
-	map(1, AT, PIECE);
-	physical = cl_range_at_locked(AT)->physical;
-	assert_true(cl_range_take_locked(AT, PIECE, &taken));
-	assert_null(cl_physical_find_locked(1));
-	reserved->changed = false;
-	cl_range_put_back_locked(&taken);
-	assert_true(reserved->changed);
-	assert_ptr_equal(cl_range_at_locked(AT)->physical, physical);
-	assert_ptr_equal(cl_physical_find_locked(1), physical);
-	assert_true(cl_range_is_shareable(cl_range_at_locked(AT)));
-	assert_int_equal(physical->ranges, 1);
-	/* the same, and another thread has made an allocation with that number */
-	assert_true(cl_range_take_locked(AT, PIECE, &taken));
-	make(1, 4 * PIECE);
-	cl_range_put_back_locked(&taken);
-	assert_ptr_equal(cl_range_at_locked(AT)->physical, physical);
-	assert_int_equal(cl_physical_find_locked(1)->size, 4 * PIECE);
-	unmap(AT, PIECE);
-	assert_int_equal(cl_physical_find_locked(1)->size, 4 * PIECE);
-
-	/* the program has a handle of its allocation */
-	make(2, PIECE);
-	cl_range_add_locked(AT, PIECE, 0, 2);
-	physical = cl_range_at_locked(AT)->physical;
-	assert_true(cl_range_take_locked(AT, PIECE, &taken));
-	assert_null(taken.last);
-	cl_range_put_back_locked(&taken);
-	assert_ptr_equal(cl_range_at_locked(AT)->physical, physical);
-	assert_int_equal(physical->ranges, 1);
-	/* and gives it back meanwhile, while another thread makes one with that number */
-	assert_true(cl_range_take_locked(AT, PIECE, &taken));
-	assert_true(release(2));
-	make(2, PIECE);
-	cl_range_put_back_locked(&taken);
-	assert_null(cl_range_at_locked(AT)->physical);
-	assert_int_equal(cl_physical_find_locked(2)->ranges, 0);
-
-	/* without memory it is missing, and without a reservation, too */
-	map(3, AT + PIECE, PIECE);
-	map(4, AT + 2 * PIECE, PIECE);
-	map(5, AT + 3 * PIECE, PIECE);
-	assert_int_equal(reserved->ranges, reserved->room);
-	assert_true(cl_range_take_locked(AT + PIECE, PIECE, &taken));
-	map(6, AT + 4 * PIECE, PIECE);
-	no_memory = true;
-	cl_range_put_back_locked(&taken);
-	no_memory = false;
-	assert_null(cl_range_at_locked(AT + PIECE));
-	cl_ranges_forget();
-	taken = (struct cl_taken){ .range = { .base = AT, .size = PIECE } };
-	cl_range_put_back_locked(&taken);
-	assert_null(cl_range_at_locked(AT));
 }
 
 static void test_without_memory_an_entry_is_missing(void **state)
@@ -344,8 +218,6 @@ int main(void)
 		TEST(test_only_a_whole_allocation_is_shared),
 		TEST(test_an_allocation_stays_while_it_is_mapped),
 		TEST(test_what_the_driver_refuses_stays),
-		TEST(test_an_unmap_takes_a_mapping_out),
-		TEST(test_an_unmap_that_is_refused_puts_it_back),
 		TEST(test_without_memory_an_entry_is_missing),
 	};
 
