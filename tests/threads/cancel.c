@@ -113,8 +113,42 @@ static CUresult open_event(CUevent *event, CUipcEventHandle handle)
 	return called();
 }
 
+/* The functions for virtual memory are cancelled in the driver's call, too. */
+static CUresult create_memory(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			      unsigned long long flags)
+{
+	CUresult result = called();
+
+	pthread_testcancel();
+	*handle = 101;
+	return result;
+}
+static CUresult release_memory(CUmemGenericAllocationHandle handle)
+{
+	CUresult result = called();
+
+	pthread_testcancel();
+	return result;
+}
+static CUresult unmap_memory(CUdeviceptr p, size_t size)
+{
+	CUresult result = called();
+
+	pthread_testcancel();
+	return result;
+}
+
+static CUresult free_address(CUdeviceptr p, size_t size)
+{
+	return called();
+}
+
 static void set_driver(void)
 {
+	cl_driver.cuMemAddressFree = free_address;
+	cl_driver.cuMemCreate = create_memory;
+	cl_driver.cuMemRelease = release_memory;
+	cl_driver.cuMemUnmap = unmap_memory;
 	cl_driver.cuIpcGetMemHandle = get_handle;
 	cl_driver.cuIpcGetEventHandle = get_event_handle;
 	cl_driver.cuEventCreate = make_event;
@@ -196,6 +230,19 @@ static void end_context(void)
 	destroy_context(NULL);
 	cl_context_end_done(&end, true);
 }
+static void use_virtual_memory(void)
+{
+	const CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					       .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemGenericAllocationHandle memory;
+
+	cl_virtual_reserved(BLOCK(2000), 4096);
+	cl_virtual_create(&memory, 4096, &property, 0);
+	cl_virtual_mapped(BLOCK(2000), 4096, 0, memory);
+	cl_virtual_unmap_now(BLOCK(2000), 4096);
+	cl_virtual_release(memory);
+	cl_virtual_address_free(BLOCK(2000), 4096);
+}
 /* With a block of it, and within the end of another one. */
 static void end_contexts(void)
 {
@@ -225,6 +272,7 @@ static const struct function {
 	{ "an event that cannot be made", no_event },
 	{ "a context's end", end_context },
 	{ "the ends of two contexts", end_contexts },
+	{ "virtual memory", use_virtual_memory },
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 

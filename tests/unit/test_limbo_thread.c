@@ -8,6 +8,7 @@
 #include <signal.h>
 #include "shim/blocks/event_owner.h"
 #include "shim/reclaim/callbacks.h"
+#include "shim/virtual.h"
 
 /* ------------------------------------------------------------ the thread, fork */
 static uint64_t blocked_signals(pid_t task)
@@ -241,9 +242,43 @@ static void makes_again(void)
 	CHECK(!cl_retry_again(&retry));
 	cl_reclaim_end(&retry);
 }
+#define VIRTUAL UINT64_C(0x600000000000)
+static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			    unsigned long long flags)
+{
+	*handle = 101;
+	return CUDA_SUCCESS;
+}
+static CUresult fake_memory_release(CUmemGenericAllocationHandle handle)
+{
+	return CUDA_SUCCESS;
+}
+static CUresult fake_unmap(CUdeviceptr p, size_t size)
+{
+	return CUDA_SUCCESS;
+}
+static void makes_virtual_memory(void)
+{
+	CUmemGenericAllocationHandle memory;
+
+	CHECK_EQUAL(cl_virtual_create(&memory, MIB, &(CUmemAllocationProp){ .location.id = 0 }, 0), CUDA_SUCCESS);
+}
+static void has_mapped_it(void)
+{
+	cl_virtual_mapped(VIRTUAL, MIB, 0, 101);
+}
+static void unmaps_it(void)
+{
+	CHECK_EQUAL(cl_virtual_unmap_now(VIRTUAL, MIB), CUDA_SUCCESS);
+}
+static void releases_it(void)
+{
+	CHECK_EQUAL(cl_virtual_release(101), CUDA_SUCCESS);
+}
 static void (*const doors[])(void) = {
 	allocates, exports, imports, closes, frees, frees_in_stream_order, makes_an_event,
 	makes_an_event_to_share, exports_an_event, imports_an_event, destroys_an_event, has_made_again, makes_again,
+	makes_virtual_memory, has_mapped_it, unmaps_it, releases_it,
 };
 enum { DOORS = sizeof doors / sizeof doors[0] };
 
@@ -251,6 +286,11 @@ static void start_at_the_doors(void)
 {
 	start_with(GRACE, CL_COLLECTOR_INLINE);
 	cl_driver.cuIpcOpenEventHandle = open_an_event;
+	cl_driver.cuMemCreate = fake_create;
+	cl_driver.cuMemRelease = fake_memory_release;
+	cl_driver.cuMemUnmap = fake_unmap;
+	/* so an unmap has its fast half */
+	cl_virtual_reserved(VIRTUAL, MIB);
 }
 
 /* Whatever the program calls; and no call of culimbo changes errno. */

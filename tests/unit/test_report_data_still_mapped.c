@@ -378,6 +378,38 @@ IN_A_CHILD(memory_that_is_unmapped_while_another_process_has_it_is_told_of_with_
 	cl_service_end(SOON);
 }
 
+static CUmemGenericAllocationHandle its_memory;
+static void *maps_and_is_cancelled(void *unused)
+{
+	pthread_cancel(pthread_self());
+	cl_virtual_mapped(AT, PIECE, 0, its_memory);
+	pthread_testcancel();
+	return unused;
+}
+
+/* Whether the process that had it lives is read from files, and there threads are cancelled. */
+IN_A_CHILD(a_thread_that_maps_such_memory_anew_and_is_cancelled_leaves_no_lock)
+{
+	struct other other = start_other(HOUR);
+	pthread_t thread;
+	void *result;
+
+	its_memory = map_three();
+	others_hold(&other, record_of(AT));
+	CHECK_EQUAL(unmap_here(AT, PIECE), CUDA_SUCCESS);
+	/* it is dead, and its process is there */
+	CHECK_EQUAL(kill(other.pid, SIGKILL), 0);
+	CHECK_EQUAL(waitid(P_PID, (id_t)other.pid, &(siginfo_t){ .si_signo = 0 }, WEXITED | WNOWAIT), 0);
+	CHECK_EQUAL(pthread_create(&thread, NULL, maps_and_is_cancelled, NULL), 0);
+	CHECK_EQUAL(pthread_join(thread, &result), 0);
+	CHECK_EQUAL(result, PTHREAD_CANCELED);
+	CHECK(cl_try_lock(&cl_exports_lock));
+	cl_unlock(&cl_exports_lock);
+	/* and the mapping is known */
+	CHECK_EQUAL(record_of(AT) == CL_NO_RECORD, false);
+	cl_service_end(SOON);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -393,6 +425,7 @@ int main(void)
 		cmocka_unit_test(an_open_after_the_free_is_found_once),
 		cmocka_unit_test(an_open_before_the_free_or_without_the_option_is_no_finding),
 		cmocka_unit_test(memory_that_is_unmapped_while_another_process_has_it_is_told_of_with_where_from),
+		cmocka_unit_test(a_thread_that_maps_such_memory_anew_and_is_cancelled_leaves_no_lock),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
