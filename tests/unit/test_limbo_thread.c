@@ -282,9 +282,9 @@ static void (*const doors[])(void) = {
 };
 enum { DOORS = sizeof doors / sizeof doors[0] };
 
-static void start_at_the_doors(void)
+static void start_at_the_doors(uint64_t collector)
 {
-	start_with(GRACE, CL_COLLECTOR_INLINE);
+	start_with(GRACE, collector);
 	cl_driver.cuIpcOpenEventHandle = open_an_event;
 	cl_driver.cuMemCreate = fake_create;
 	cl_driver.cuMemRelease = fake_memory_release;
@@ -296,7 +296,7 @@ static void start_at_the_doors(void)
 /* Whatever the program calls; and no call of culimbo changes errno. */
 IN_A_CHILD(without_a_thread_the_limbo_has_its_turn_in_each_call)
 {
-	start_at_the_doors();
+	start_at_the_doors(CL_COLLECTOR_INLINE);
 	for (unsigned int i = 0; i < DOORS; i++) {
 		CUdeviceptr p = exported_block();
 
@@ -311,23 +311,39 @@ IN_A_CHILD(without_a_thread_the_limbo_has_its_turn_in_each_call)
 	unlink(log_path); /* it says that a pool was exported */
 }
 
-/* Also after a fork that no handler has seen. */
+/* The copy of a process, after a fork that no handler has seen, begins anew in @door. */
+static void begins_anew_in(void (*door)(void))
+{
+	pid_t copy = _Fork();
+
+	if (!copy) {
+		CHECK(cl_self_is_copy());
+		door();
+		CHECK_EQUAL(cl_count_get(exports), door == exports || door == exports_an_event);
+		unlink(log_path);
+		_exit(0);
+	}
+	child_judge(copy);
+}
+
 IN_A_CHILD(the_copy_of_a_fork_begins_anew_in_each_call)
 {
-	start_at_the_doors();
+	start_at_the_doors(CL_COLLECTOR_INLINE);
 	export_block(fake_alloc(1024, CONTEXT_A));
-	for (unsigned int i = 0; i < DOORS; i++) {
-		pid_t copy = _Fork();
+	for (unsigned int i = 0; i < DOORS; i++)
+		begins_anew_in(doors[i]);
+}
 
-		if (!copy) {
-			CHECK(cl_self_is_copy());
-			doors[i]();
-			CHECK_EQUAL(cl_count_get(exports), doors[i] == exports || doors[i] == exports_an_event);
-			unlink(log_path);
-			_exit(0);
-		}
-		child_judge(copy);
-	}
+/* A call has one only where the collector has a thread. */
+IN_A_CHILD(the_copy_of_a_fork_begins_anew_in_each_fast_half)
+{
+	start_at_the_doors(CL_COLLECTOR_THREAD);
+	export_block(fake_alloc(1024, CONTEXT_A));
+	begins_anew_in(exports);
+	begins_anew_in(makes_virtual_memory);
+	begins_anew_in(has_mapped_it);
+	begins_anew_in(unmaps_it);
+	begins_anew_in(releases_it);
 }
 
 /* Functions that begin with CL_GUARD. */
@@ -380,7 +396,7 @@ static void (*const guards[])(void) = {
 
 IN_A_CHILD(the_copy_of_a_fork_begins_anew_at_each_guard)
 {
-	start_at_the_doors();
+	start_at_the_doors(CL_COLLECTOR_INLINE);
 	export_block(fake_alloc(1024, CONTEXT_A));
 	for (unsigned int i = 0; i < sizeof guards / sizeof guards[0]; i++) {
 		pid_t copy = _Fork();
@@ -402,7 +418,7 @@ static void a_child_knows_its_events(pid_t (*forks)(void))
 {
 	pid_t child;
 
-	start_at_the_doors();
+	start_at_the_doors(CL_COLLECTOR_INLINE);
 	export_block(fake_alloc(1024, CONTEXT_A));
 	makes_an_event_to_share();
 	child = forks();
@@ -434,6 +450,7 @@ int main(void)
 		cmocka_unit_test(a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares),
 		cmocka_unit_test(without_a_thread_the_limbo_has_its_turn_in_each_call),
 		cmocka_unit_test(the_copy_of_a_fork_begins_anew_in_each_call),
+		cmocka_unit_test(the_copy_of_a_fork_begins_anew_in_each_fast_half),
 		cmocka_unit_test(the_copy_of_a_fork_begins_anew_at_each_guard),
 		cmocka_unit_test(the_collector_comes_with_the_first_block_and_takes_no_signal),
 		cmocka_unit_test(a_forked_child_starts_anew),

@@ -111,6 +111,46 @@ static void test_a_pointer_leads_to_its_mapping(void **state)
 	assert_int_equal(cl_range_at_locked(AT + 6 * PIECE)->base, AT + 6 * PIECE);
 }
 
+static bool is_alone(uint64_t address, uint64_t size)
+{
+	struct cl_reserved *reserved;
+	size_t i;
+	const struct cl_range *range = cl_range_alone_locked(address, size, &reserved, &i);
+
+	assert_true(!range || (range == &reserved->range[i] && range->base == address));
+	return range;
+}
+
+/* For an unmap: one mapping, exactly, of which no other process or thread knows. */
+static void test_one_mapping_is_found_that_nobody_shares(void **state)
+{
+	struct cl_block *shared = (struct cl_block *)(void *)state;
+	struct cl_reserved *reserved;
+
+	(void)state;
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	reserved = cl_reserved_at_locked(AT);
+	map(1, AT, 2 * PIECE);
+	map(2, AT + 2 * PIECE, PIECE);
+	assert_true(is_alone(AT, 2 * PIECE) && is_alone(AT + 2 * PIECE, PIECE));
+	assert_false(is_alone(AT, PIECE));
+	assert_false(is_alone(AT + PIECE, PIECE));
+	assert_false(is_alone(AT, 3 * PIECE));
+	assert_false(is_alone(AT + 2 * PIECE, 2 * PIECE));
+	assert_false(is_alone(AT + 3 * PIECE, PIECE));
+	assert_false(is_alone(AT + 16 * PIECE, PIECE));
+	reserved->range[0].block = shared;
+	reserved->range[1].exporting = 1;
+	assert_false(is_alone(AT, 2 * PIECE) || is_alone(AT + 2 * PIECE, PIECE));
+	reserved->range[1].exporting = 0;
+	assert_true(is_alone(AT + 2 * PIECE, PIECE));
+	/* it was unmapped and mapped anew past us, so there are two entries */
+	cl_range_add_locked(AT + 2 * PIECE, PIECE, 0, 99);
+	assert_int_equal(reserved->ranges, 3);
+	assert_false(is_alone(AT + 2 * PIECE, PIECE));
+	reserved->range[0].block = NULL;
+}
+
 static void test_only_a_whole_allocation_is_shared(void **state)
 {
 	(void)state;
@@ -215,6 +255,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_pointer_leads_to_its_reservation),
 		TEST(test_a_pointer_leads_to_its_mapping),
+		TEST(test_one_mapping_is_found_that_nobody_shares),
 		TEST(test_only_a_whole_allocation_is_shared),
 		TEST(test_an_allocation_stays_while_it_is_mapped),
 		TEST(test_what_the_driver_refuses_stays),

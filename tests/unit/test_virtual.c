@@ -11,7 +11,6 @@
 #include "shim/descriptors/ask.h"
 #include "shim/descriptors/server.h"
 #include "shim/driver/devices.h"
-#include "shim/exporter/ranges.h"
 #include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
 #include "shim/shm/virtual_handle.h"
@@ -361,138 +360,6 @@ IN_A_CHILD(an_unmap_ends_the_handle_before_the_driver_is_called)
 	cl_service_end(SOON);
 }
 
-static struct {
-	CUresult result;
-	int device;	    /* cl_virtual_find() says it of the piece, while the driver unmaps it */
-	void (*amid)(void); /* called then */
-} alone;
-
-static int device_at(CUdeviceptr p)
-{
-	struct cl_virtual_found found;
-
-	CHECK(cl_virtual_find(&cl_exporter, p, &found));
-	return found.device;
-}
-static CUresult unmap_alone(CUdeviceptr p, size_t size)
-{
-	driver_entered();
-	alone.device = device_at(p);
-	if (alone.amid)
-		alone.amid();
-	return alone.result;
-}
-static bool is_mapped(CUdeviceptr p)
-{
-	return cl_range_at_locked(p);
-}
-
-IN_A_CHILD(a_mapping_that_was_not_shared_is_known_until_the_driver_has_unmapped_it)
-{
-	CUipcMemHandle handle;
-
-	start();
-	cl_driver.cuMemUnmap = unmap_alone;
-	map_two();
-	CHECK_EQUAL(device_at(AT + SIZE), 0);
-	/* refused: no handle meanwhile, and as before afterwards */
-	alone.result = CUDA_ERROR_INVALID_VALUE;
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(alone.device, -1);
-	CHECK(is_mapped(AT + SIZE));
-	CHECK_EQUAL(cl_memory_export(&handle, AT + SIZE), CUDA_SUCCESS);
-	CHECK(is_live(&handle));
-	/* unmapped: the other one */
-	alone.result = CUDA_SUCCESS;
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + 3 * SIZE, SIZE), CUDA_SUCCESS);
-	CHECK_EQUAL(alone.device, -1);
-	CHECK(!is_mapped(AT + 3 * SIZE) && is_mapped(AT + SIZE) && is_live(&handle));
-	cl_service_end(SOON);
-}
-
-/* What another thread does while the driver is asked to unmap the piece. */
-static void unmap_it_beside(void)
-{
-	alone.amid = NULL;
-	alone.result = CUDA_SUCCESS;
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_SUCCESS);
-	alone.result = CUDA_ERROR_INVALID_VALUE;
-}
-static CUipcMemHandle shared_beside;
-static void fail_to_unmap_it_and_share_it_beside(void)
-{
-	alone.amid = NULL;
-	alone.result = CUDA_ERROR_INVALID_VALUE;
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(cl_memory_export(&shared_beside, AT + SIZE), CUDA_SUCCESS);
-	CHECK(is_live(&shared_beside));
-	alone.result = CUDA_SUCCESS;
-}
-static void retain_it_beside(void)
-{
-	cl_virtual_retained(101, AT + SIZE);
-}
-
-IN_A_CHILD(of_two_threads_that_unmap_a_mapping_the_one_that_is_refused_brings_nothing_back)
-{
-	start();
-	cl_driver.cuMemUnmap = unmap_alone;
-	map_two();
-	alone.amid = unmap_it_beside;
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_ERROR_INVALID_VALUE);
-	CHECK(!is_mapped(AT + SIZE) && is_mapped(AT + 3 * SIZE));
-}
-
-IN_A_CHILD(what_another_thread_shares_while_the_driver_unmaps_it_ends_with_that)
-{
-	start();
-	cl_driver.cuMemUnmap = unmap_alone;
-	map_two();
-	alone.amid = fail_to_unmap_it_and_share_it_beside;
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_SUCCESS);
-	CHECK(!is_mapped(AT + SIZE) && !is_live(&shared_beside));
-	CHECK_EQUAL(cl_own.header->live_blocks, 0);
-	cl_service_end(SOON);
-}
-
-IN_A_CHILD(a_handle_that_the_program_gets_while_the_driver_unmaps_is_counted)
-{
-	start();
-	cl_driver.cuMemUnmap = unmap_alone;
-	map_two();
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + 3 * SIZE, SIZE), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_virtual_release(101), CUDA_SUCCESS);
-	alone.amid = retain_it_beside;
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_physical_find_locked(101)->handles, 1);
-}
-
-static CUresult refuse_release(CUmemGenericAllocationHandle handle)
-{
-	driver_entered();
-	return CUDA_ERROR_INVALID_VALUE;
-}
-
-IN_A_CHILD(a_release_that_the_driver_refuses_changes_nothing)
-{
-	start();
-	map_two();
-	cl_driver.cuMemRelease = refuse_release;
-	CHECK_EQUAL(cl_virtual_release(101), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(cl_physical_find_locked(101)->handles, 1);
-	CHECK_EQUAL(cl_virtual_release(99), CUDA_ERROR_INVALID_VALUE);
-	drv.handle = export_block(AT + SIZE); /* for the fake unmap */
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_SUCCESS);
-	CHECK_EQUAL(cl_virtual_unmap_now(AT + 3 * SIZE, SIZE), CUDA_SUCCESS);
-	/* nothing else leads to it */
-	CHECK_EQUAL(cl_virtual_release(101), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(cl_physical_find_locked(101)->handles, 1);
-	cl_driver.cuMemRelease = release;
-	CHECK_EQUAL(cl_virtual_release(101), CUDA_SUCCESS);
-	CHECK(!cl_physical_find_locked(101));
-	cl_service_end(SOON);
-}
-
 /* 70 allocations, one of which moves to another end between two batches. */
 enum { MANY = 70, BATCH = CL_SERVE_BATCH };
 static struct {
@@ -719,11 +586,6 @@ int main(void)
 		cmocka_unit_test(a_handle_names_the_allocation_or_the_reservation),
 		cmocka_unit_test(for_a_handle_again_the_driver_is_asked_only_if_other_memory_may_be_there),
 		cmocka_unit_test(an_unmap_ends_the_handle_before_the_driver_is_called),
-		cmocka_unit_test(a_mapping_that_was_not_shared_is_known_until_the_driver_has_unmapped_it),
-		cmocka_unit_test(of_two_threads_that_unmap_a_mapping_the_one_that_is_refused_brings_nothing_back),
-		cmocka_unit_test(what_another_thread_shares_while_the_driver_unmaps_it_ends_with_that),
-		cmocka_unit_test(a_handle_that_the_program_gets_while_the_driver_unmaps_is_counted),
-		cmocka_unit_test(a_release_that_the_driver_refuses_changes_nothing),
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_end),
 		cmocka_unit_test(what_stays_mapped_comes_once_while_another_goes_to_the_beginning),
 		cmocka_unit_test(what_is_mapped_over_a_piece_that_came_begins_the_asking_anew),
