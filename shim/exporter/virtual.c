@@ -531,7 +531,7 @@ bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t 
 
 	cl_lock(&cl_exports_lock);
 	range = cl_range_alone_locked(dptr, size, &reserved, &i);
-	alone = range && !range->ending;
+	alone = range;
 	if (alone)
 		cl_range_set_ending_locked(reserved, range, true);
 	cl_unlock(&cl_exports_lock);
@@ -540,7 +540,7 @@ bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t 
 	*result = cl_driver.cuMemUnmap(dptr, size);
 	cl_lock(&cl_exports_lock);
 	range = cl_range_alone_locked(dptr, size, &reserved, &i);
-	alone = range && range->ending;
+	alone = range;
 	if (alone && *result == CUDA_SUCCESS)
 		cl_range_remove_locked(reserved, i);
 	else if (alone)

@@ -62,9 +62,9 @@ bool cl_virtual_is_slow_driver(void);
 CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			 unsigned long long flags);
 /*
- * The fast half of an unmap: unmaps one mapping that was not shared (cl_range_alone_locked()) and that no other thread
- * unmaps.  Returns true, and the driver's result in *@result.  Returns false if there is no such mapping, and then
- * nothing was done.  Its caller needs no more than CL_DOOR_FAST_OF_ALL.
+ * The fast half of an unmap: unmaps one mapping that was not shared (cl_range_alone_locked()).  Returns true, and the
+ * driver's result in *@result.  Returns false if there is no such mapping, and then nothing was done.  Its caller needs
+ * no more than CL_DOOR_FAST_OF_ALL.
  */
 bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size, CUresult *result);
 /*
