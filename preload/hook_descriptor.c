@@ -6,6 +6,7 @@
  * says how large an import is; under CULIMBO_SHARE=all it also says where virtual memory lies.
  */
 #include "preload/hook_table.h"
+#include "shim/base/hot.h"
 #include "shim/base/options.h"
 #include "preload/sharer.h"
 #include "shim/shim.h"
@@ -75,7 +76,7 @@ CUresult CUDAAPI cl_hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, 
 	return result;
 }
 
-CUresult CUDAAPI cl_hook_cuMemMap(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+CL_HOT CUresult CUDAAPI cl_hook_cuMemMap(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
 				  unsigned long long flags)
 {
 	CUresult result = cl_driver.cuMemMap(dptr, size, offset, handle, flags);

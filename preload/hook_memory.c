@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include "preload/hook_again.h"
 #include "preload/hook_table.h"
+#include "shim/base/hot.h"
 #include "shim/base/options.h"
 
 /*
@@ -109,7 +110,7 @@ static struct cl_need of_location(size_t bytes, const CUmemAllocationProp *prop)
 	return (struct cl_need){ bytes, bytes, prop->location.id, bytes };
 }
 
-CUresult CUDAAPI cl_hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)
+CL_HOT CUresult CUDAAPI cl_hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)
 {
 	return TRACED(dptr, bytes, EXACT(bytes), cl_driver.cuMemAlloc_v2(dptr, bytes));
 }
@@ -174,7 +175,7 @@ static inline bool alloc_async_is_simple(void)
 	       is_simple();
 }
 
-CUresult CUDAAPI cl_hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream)
+CL_HOT CUresult CUDAAPI cl_hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
 	CUresult result;
 
@@ -185,7 +186,7 @@ CUresult CUDAAPI cl_hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstre
 							     alloc_async_refused(result, dptr, bytes, stream, false);
 }
 
-CUresult CUDAAPI cl_hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream stream)
+CL_HOT CUresult CUDAAPI cl_hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream stream)
 {
 	CUresult result;
 
@@ -219,7 +220,7 @@ static __attribute__((noinline)) CUresult alloc_from_pool_refused(CUresult refus
 	return CL_OR_AGAIN(OF_A_POOL(bytes), refusal, alloc_from_pool(dptr, bytes, pool, stream, per_thread));
 }
 
-CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes,
+CL_HOT CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes,
 						 CUmemoryPool pool, CUstream stream)
 {
 	CUresult result;
@@ -232,7 +233,7 @@ CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes
 		       alloc_from_pool_refused(result, dptr, bytes, pool, stream, false);
 }
 
-CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes,
+CL_HOT CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes,
 						      CUmemoryPool pool, CUstream stream)
 {
 	CUresult result;
@@ -252,7 +253,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 				 cl_driver.cuMemCreate(handle, size, prop, flags);
 }
 
-CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+CL_HOT CUresult CUDAAPI cl_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 				     const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUresult created = TRACED(NULL, size, of_location(size, prop),
@@ -302,7 +303,7 @@ static CUresult free_now(CUdeviceptr dptr)
 	return cl_sharing() ? cl_memory_free(dptr) : cl_driver.cuMemFree_v2(dptr);
 }
 
-CUresult CUDAAPI cl_hook_cuMemFree_v2(CUdeviceptr dptr)
+CL_HOT CUresult CUDAAPI cl_hook_cuMemFree_v2(CUdeviceptr dptr)
 {
 	int watched = cl_watched();
 
@@ -328,7 +329,7 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
 	return (per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync)(dptr, stream);
 }
 
-CUresult CUDAAPI cl_hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
+CL_HOT CUresult CUDAAPI cl_hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
 {
 	int watched = cl_watched();
 
@@ -338,7 +339,7 @@ CUresult CUDAAPI cl_hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
 				     cl_memory_free_async(dptr, stream, false);
 }
 
-CUresult CUDAAPI cl_hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream)
+CL_HOT CUresult CUDAAPI cl_hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream)
 {
 	int watched = cl_watched();
 

@@ -7,6 +7,7 @@
  * that takes the driver long.
  */
 #include "preload/hook_table.h"
+#include "shim/base/hot.h"
 #include "shim/base/options.h"
 #include "shim/shim.h"
 
@@ -25,12 +26,12 @@ CUresult CUDAAPI cl_hook_cuMemAddressFree(CUdeviceptr dptr, size_t size)
 	return cl_shares_all() ? cl_virtual_address_free(dptr, size) : cl_driver.cuMemAddressFree(dptr, size);
 }
 
-CUresult CUDAAPI cl_hook_cuMemUnmap(CUdeviceptr dptr, size_t size)
+CL_HOT CUresult CUDAAPI cl_hook_cuMemUnmap(CUdeviceptr dptr, size_t size)
 {
 	return cl_shares_all() ? cl_virtual_unmap_now(dptr, size) : cl_driver.cuMemUnmap(dptr, size);
 }
 
-CUresult CUDAAPI cl_hook_cuMemRelease(CUmemGenericAllocationHandle handle)
+CL_HOT CUresult CUDAAPI cl_hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	return cl_shares_all() ? cl_virtual_release(handle) : cl_driver.cuMemRelease(handle);
 }

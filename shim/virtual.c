@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/options.h"
 #include "shim/door.h"
 #include "shim/driver/context.h"
@@ -44,7 +45,7 @@ static __attribute__((noinline)) CUresult create_carefully(CUmemGenericAllocatio
 	return create(handle, size, prop, flags);
 }
 
-CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+CL_HOT CUresult cl_virtual_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			   unsigned long long flags)
 {
 	CL_DOOR_FAST_OF_ALL(passes);
@@ -79,7 +80,7 @@ static __attribute__((noinline)) CUresult release_carefully(CUmemGenericAllocati
 	return release(handle);
 }
 
-CUresult cl_virtual_release(CUmemGenericAllocationHandle handle)
+CL_HOT CUresult cl_virtual_release(CUmemGenericAllocationHandle handle)
 {
 	CL_DOOR_FAST_OF_ALL(passes);
 
@@ -93,7 +94,7 @@ static __attribute__((noinline)) CUresult unmap_carefully(CUdeviceptr dptr, size
 	return cl_virtual_unmap_shared(&cl_exporter, dptr, size);
 }
 
-CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
+CL_HOT CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
 {
 	CL_DOOR_FAST_OF_ALL(passes);
 	CUresult result;
@@ -157,7 +158,7 @@ static __attribute__((noinline)) void mapped_carefully(CUdeviceptr dptr, size_t 
 	cl_unlock(&cl_exports_lock);
 }
 
-void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
+CL_HOT void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle)
 {
 	CL_DOOR_FAST_OF_ALL(passes);
 

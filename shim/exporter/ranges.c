@@ -2,13 +2,13 @@
 /*
  * The virtual memory of this process: see ranges.h.
  *
- * Each call about virtual memory looks into these tables once or twice, and the driver's own work has emptied the
- * processor's caches before.  Each function that is called then costs more than its instructions.  So some on the
- * way of a program that shares nothing are compiled into their callers (always_inline, also in shim/virtual.c).
+ * Each call about virtual memory looks into these tables once or twice.  So the functions on the way of a program that
+ * shares nothing are CL_HOT, and some are compiled into their callers (always_inline, also in shim/virtual.c).
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/log.h"
 #include "shim/exporter/ranges.h"
 
@@ -40,7 +40,7 @@ static void put(struct cl_physical *physical)
 	free(physical);
 }
 
-struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle)
+CL_HOT struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle)
 {
 	return cl_table_find(&by_handle, handle);
 }
@@ -50,7 +50,7 @@ static void say_no_memory(void)
 	cl_log_once(CL_LOG_WARN, "no host memory to remember virtual memory: some of it cannot be shared");
 }
 
-void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl_physical *what)
+CL_HOT void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const struct cl_physical *what)
 {
 	struct cl_physical *old = cl_physical_find_locked(handle), *physical = malloc(sizeof *physical);
 
@@ -88,7 +88,7 @@ void cl_physical_retained_locked(CUmemGenericAllocationHandle handle, uint64_t a
 	physical->handles++;
 }
 
-struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle, bool *last)
+CL_HOT struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle handle, bool *last)
 {
 	struct cl_physical *physical = cl_physical_find_locked(handle);
 
@@ -105,7 +105,7 @@ struct cl_physical *cl_physical_release_locked(CUmemGenericAllocationHandle hand
 	return physical;
 }
 
-void cl_physical_free(struct cl_physical *physical)
+CL_HOT void cl_physical_free(struct cl_physical *physical)
 {
 	free(physical);
 }
@@ -138,7 +138,7 @@ static size_t count_below(uint64_t address)
 	return low;
 }
 
-struct cl_reserved *cl_reserved_at_locked(uint64_t address)
+CL_HOT struct cl_reserved *cl_reserved_at_locked(uint64_t address)
 {
 	size_t n = count_below(address);
 
@@ -200,7 +200,7 @@ void cl_reserved_free(struct cl_reserved *reserved)
 }
 
 /* -------------------------------------------------------------------- mappings */
-size_t cl_range_from(const struct cl_reserved *reserved, uint64_t address)
+CL_HOT size_t cl_range_from(const struct cl_reserved *reserved, uint64_t address)
 {
 	size_t low = 0, high = reserved->ranges;
 
@@ -223,7 +223,7 @@ struct cl_range *cl_range_at_locked(uint64_t address)
 	return reserved && i < reserved->ranges && reserved->range[i].base <= address ? &reserved->range[i] : NULL;
 }
 
-void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmemGenericAllocationHandle handle)
+CL_HOT void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmemGenericAllocationHandle handle)
 {
 	struct cl_reserved *reserved = cl_reserved_at_locked(address);
 	struct cl_physical *physical = cl_physical_find_locked(handle);
@@ -254,7 +254,7 @@ void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset, CUmem
 		physical->ranges++;
 }
 
-struct cl_range *cl_range_alone_locked(uint64_t address, uint64_t size, struct cl_reserved **reserved, size_t *i)
+CL_HOT struct cl_range *cl_range_alone_locked(uint64_t address, uint64_t size, struct cl_reserved **reserved, size_t *i)
 {
 	struct cl_reserved *at = *reserved = cl_reserved_at_locked(address);
 	struct cl_range *range;
@@ -269,7 +269,7 @@ struct cl_range *cl_range_alone_locked(uint64_t address, uint64_t size, struct c
 	return range;
 }
 
-void cl_range_set_ending_locked(struct cl_reserved *reserved, struct cl_range *range, bool ending)
+CL_HOT void cl_range_set_ending_locked(struct cl_reserved *reserved, struct cl_range *range, bool ending)
 {
 	range->ending = ending;
 	reserved->changed = true;
@@ -290,7 +290,7 @@ size_t cl_ranges_within(const struct cl_reserved *reserved, uint64_t address, ui
 	return n;
 }
 
-void cl_range_remove_locked(struct cl_reserved *reserved, size_t i)
+CL_HOT void cl_range_remove_locked(struct cl_reserved *reserved, size_t i)
 {
 	struct cl_physical *physical = reserved->range[i].physical;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shim/base/clock.h"
+#include "shim/base/hot.h"
 #include "shim/base/log.h"
 #include "shim/blocks/blocks.h"
 #include "shim/diag/stack.h"
@@ -36,7 +37,7 @@ static bool can_be_shared(const CUmemAllocationProp *prop)
 }
 
 /* Drivers before 535 (CUDA 12.2) are said to become slow by memory with handle types (pytorch#130890). */
-bool cl_virtual_is_slow_driver(void)
+CL_HOT bool cl_virtual_is_slow_driver(void)
 {
 	static _Atomic int version;
 	int is = atomic_load_explicit(&version, memory_order_relaxed);
@@ -57,7 +58,7 @@ bool cl_virtual_is_slow_driver(void)
 	return is < 12020;
 }
 
-CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+CL_HOT CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			 unsigned long long flags)
 {
 	const unsigned int fd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, fabric = 8; /* no name before CUDA 12.3 */
@@ -506,6 +507,9 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 		orphaned |= end_range_locked(ex, range, stack);
 		cl_range_remove_locked(reserved, first + i);
 	}
+	/* of what another thread has shared, and opened here, while the driver was asked */
+	if (unmapped)
+		cl_virtual_own_end_locked(address, size);
 	return orphaned;
 }
 
@@ -522,7 +526,7 @@ static __attribute__((noinline)) void ended_beside_others(struct cl_exporter *ex
 	cl_collector_watch_holders(ex, orphaned);
 }
 
-bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size, CUresult *result)
+CL_HOT bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size, CUresult *result)
 {
 	struct cl_reserved *reserved;
 	struct cl_range *range;

@@ -118,8 +118,9 @@ static void first_process(void)
 int main(int argc, char **argv)
 {
 	bool pid = false, second = false, timens = false;
-	int at, status, others = 0;
+	int at, status, others = 0, go[2];
 	pid_t child;
+	char byte;
 
 	for (at = 1; at < argc && strcmp(argv[at], "--"); at++) {
 		const char *a = argv[at], *v;
@@ -162,11 +163,15 @@ int main(int argc, char **argv)
 	}
 	if (second)
 		first_process();
+	must(!pipe2(go, O_CLOEXEC), "pipe2");
 	child = fork();
 	must(child >= 0, "fork");
 	if (!child) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		mounts();
+		/* who hears from the command looks for its pid */
+		close(go[1]);
+		must(read(go[0], &byte, 1) == 1, "read");
 		execvp(argv[at + 1], argv + at + 1);
 		must(false, argv[at + 1]);
 	}
@@ -176,6 +181,9 @@ int main(int argc, char **argv)
 		snprintf(text, sizeof text, "%d\n", (int)child);
 		put(getenv("INTO_PID"), text);
 	}
+	must(write(go[1], "", 1) == 1, "write");
+	close(go[0]);
+	close(go[1]);
 	/* only the command should read this */
 	close(STDIN_FILENO);
 	while (waitpid(child, &status, 0) < 0)

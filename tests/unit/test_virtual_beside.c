@@ -9,6 +9,7 @@
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
+#include "shim/exporter/virtual_own.h"
 #include "shim/virtual.h"
 
 enum { SIZE = 2 * MIB };
@@ -90,7 +91,7 @@ static void start(void)
 	cl_virtual_mapped(AT + 3 * (uint64_t)SIZE, SIZE, 0, memory);
 }
 
-static bool is_live(const CUipcMemHandle *handle)
+static struct cl_stamp its_stamp(const CUipcMemHandle *handle)
 {
 	struct cl_virtual_handle its;
 	struct cl_stamp stamp;
@@ -98,6 +99,13 @@ static bool is_live(const CUipcMemHandle *handle)
 	memcpy(&its, handle, sizeof its);
 	stamp = cl_stamp_unpack(its.stamp);
 	CHECK(cl_region_has_stamped(&cl_own, &stamp));
+	return stamp;
+}
+
+static bool is_live(const CUipcMemHandle *handle)
+{
+	struct cl_stamp stamp = its_stamp(handle);
+
 	return cl_serve_is_live(&cl_own, stamp.record, stamp.generation);
 }
 
@@ -133,11 +141,15 @@ static void unmap_it_beside(void)
 static CUipcMemHandle shared_beside;
 static void fail_to_unmap_it_and_share_it_beside(void)
 {
+	CUdeviceptr opened = 0;
+
 	alone.amid = NULL;
 	alone.result = CUDA_ERROR_INVALID_VALUE;
 	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(cl_memory_export(&shared_beside, AT + SIZE), CUDA_SUCCESS);
 	CHECK(is_live(&shared_beside));
+	CHECK_EQUAL(cl_memory_import(&opened, shared_beside, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, fake_open), CUDA_SUCCESS);
+	CHECK(opened == AT + SIZE && cl_virtual_own_is_open(opened));
 	alone.result = CUDA_SUCCESS;
 }
 static void retain_it_beside(void)
@@ -159,6 +171,7 @@ IN_A_CHILD(what_another_thread_shares_while_the_driver_unmaps_it_ends_with_that)
 	alone.amid = fail_to_unmap_it_and_share_it_beside;
 	CHECK_EQUAL(cl_virtual_unmap_now(AT + SIZE, SIZE), CUDA_SUCCESS);
 	CHECK(!is_mapped(AT + SIZE) && !is_live(&shared_beside));
+	CHECK(!cl_virtual_own_is_open(AT + SIZE));
 	CHECK_EQUAL(cl_own.header->live_blocks, 0);
 	cl_service_end(SOON);
 }
