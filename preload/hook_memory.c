@@ -128,9 +128,8 @@ CUresult CUDAAPI cl_hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsi
 }
 
 /*
- * Stream-ordered memory.  The driver takes less than 1 us for it, so its hooks have a fast half, unless a trace is
- * written.  What the driver refuses, and all the rest, is in functions of its own: so the fast half needs no struct on the
- * stack.
+ * Stream-ordered memory.  The driver takes some 1 us for it, so its hooks have a fast half.  Where a trace is written, or
+ * the driver refuses, they go another way, in functions of their own: so the fast half needs no struct on the stack.
  */
 static inline CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUstream stream, bool per_thread)
 {

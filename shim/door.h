@@ -79,8 +79,9 @@ static inline void cl_door_leave(const struct cl_cancel_state *state)
 
 /*
  * As CL_DOOR_FAST, but it does not look whether the process shares or traces.  For functions that pass no cancellation
- * point while they have a lock, and change no errno.  The driver's call may be a cancellation point: if the thread ends
- * there, what stays in our tables must do no harm.  At worst the memory cannot be shared any more.
+ * point while they have a lock, and that change errno only where memory runs out.  The driver's call may be a
+ * cancellation point: if the thread ends there, what stays in our tables must do no harm.  At worst some memory of ours is
+ * lost, and the program's cannot be shared any more.
  */
 #define CL_DOOR_FAST_OF_ALL(passes)                                               \
 	CL_CANCELLED_LATER;                                                       \

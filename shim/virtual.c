@@ -164,7 +164,7 @@ CL_HOT void cl_virtual_mapped(CUdeviceptr dptr, size_t size, size_t offset, CUme
 
 	if (passes) {
 		cl_lock(&cl_exports_lock);
-		/* otherwise it is asked who lives, which is no work for a thread that can be cancelled */
+		/* if there are entries, it is asked which processes live.  That reads files, where threads are cancelled */
 		passes = !cl_exporter.still_mapped.entries.n;
 		if (passes)
 			cl_range_add_locked(dptr, size, offset, handle);

@@ -4,8 +4,9 @@
  * allocation (cuMemCreate) is mapped where.  Only under CULIMBO_SHARE=all; what was made past our
  * hooks is not known, and not shared.
  *
- * What must hold: an address or an allocation leaves the tables before the driver's call that ends it, since
- * the driver may give it to another thread after that.  A new one is entered after the driver's call.
+ * What must hold: a reservation, and the last handle of an allocation, leave the tables before the driver's call that
+ * ends them, since the driver may give them to another thread after that.  A mapping stays until the driver has
+ * answered, and is .ending meanwhile.  A new entry is made after the driver's call.
  *
  * All of it is under cl_exports_lock, which the caller holds.  Nothing here calls the driver or waits.
  * Without host memory an entry is missing, and the memory is not shared.

@@ -62,7 +62,7 @@ CL_HOT CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t siz
 			 unsigned long long flags)
 {
 	const unsigned int fd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, fabric = 8; /* no name before CUDA 12.3 */
-	static _Atomic int asked_for = -1; /* the device whose UUID was asked for last: that alone is quick */
+	static _Atomic int asked_for = -1; /* the last device whose UUID was asked for: to compare it is cheaper */
 	struct cl_physical what = { .size = size };
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	uint8_t uuid[CL_UUID];
@@ -507,7 +507,7 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 		orphaned |= end_range_locked(ex, range, stack);
 		cl_range_remove_locked(reserved, first + i);
 	}
-	/* of what another thread has shared, and opened here, while the driver was asked */
+	/* another thread may have shared it meanwhile, and this process opened it: those opens end, too */
 	if (unmapped)
 		cl_virtual_own_end_locked(address, size);
 	return orphaned;
@@ -528,6 +528,8 @@ static __attribute__((noinline)) void ended_beside_others(struct cl_exporter *ex
 
 CL_HOT bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size, CUresult *result)
 {
+	/* if the thread ended in the driver's call, the mapping would stay in the table, and its reservation with it */
+	CL_UNCANCELLED;
 	struct cl_reserved *reserved;
 	struct cl_range *range;
 	bool alone;

@@ -146,7 +146,8 @@ for name in shared-bytes-a-held-block private-bytes-a-block pool-private-bytes-a
 done
 # shellcheck disable=SC2046 # words
 set -- $(nm "$build/.libs/libculimbo.so" | awk '$3 ~ /^cl_(hook_cuMem(Alloc_v2|Free_v2|AllocAsync|FreeAsync|Create|Map|Unmap|Release)|virtual_(create|release|mapped|unmap_now)|range_add_locked)$/ { print $1 }' | sort | sed -n '1p;$p')
-[ $# -eq 2 ] && [ $((0x$2 - 0x$1)) -le 16384 ]
+# without optimisation the compiler does not sort functions
+[ "$percent" -ge 900 ] || { [ $# -eq 2 ] && [ $((0x$2 - 0x$1)) -le 16384 ]; }
 verdict $? "what a program calls that shares nothing lies within $((0x${2:-0} - 0x${1:-0})) bytes of code, 16,384 at most (CL_HOT)"
 said=$("$build/tests/bench/parts" stopped 200 2>&1)
 verdict $? 'nobody waits for an exporter or importer that is stopped amid its calls'

@@ -15,10 +15,10 @@
  * them past any preload, by turns with the functions that a program gets.
  *
  * Two things of the driver differ by chance (measured on H100s, doc/performance.md).  A process is
- * fast or slow as a whole: a pool's pair takes it 770 to 1,590 ns.  And in one process a pool takes up to 3 % more than
+ * fast or slow as a whole: a pool's pair takes it 640 to 1,590 ns.  And in one process a pool may take 1 to 3 % more than
  * another one, of whatever kind, depending on how many pools are in use and which was used first.  So each process also
  * prints controls: memory that is made and freed past any preload, which no option changes.  And it makes all its pools
- * in random order, with a random number of controls among them.
+ * in random order, with a random number of controls among them.  The kinds take turns in another order in each batch.
  *
  * N allocations of 2 MiB lie side by side in one reservation.  In each round the exporter makes new
  * ones, the importer asks, and its time counts from there until all can be used.  Then it reads one
@@ -102,7 +102,7 @@ static void start_cuda(void)
 	*(void **)&import_descriptor = dlsym(libcuda, "cuMemImportFromShareableHandle");
 	*(void **)&pool_create = dlsym(libcuda, "cuMemPoolCreate");
 	*(void **)&set_pool = dlsym(libcuda, "cuDeviceSetMemPool");
-	*(void **)&get_pool = dlsym(libcuda, "cuDeviceGetMemPool");
+	*(void **)&get_pool = dlsym(libcuda, "cuDeviceGetDefaultMemPool");
 	MUST(import_descriptor && pool_create && set_pool && get_pool);
 	CUDA(cu.cuInit(0));
 	CUDA(cu.cuDevicePrimaryCtxRetain(&context, 0));
@@ -350,6 +350,17 @@ static unsigned int at_random(unsigned int below)
 	return number % below;
 }
 
+/* Writes the numbers below @count to @order, in random order. */
+static void shuffle(unsigned int *order, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		unsigned int k = at_random(i + 1);
+
+		order[i] = order[k];
+		order[k] = i;
+	}
+}
+
 /* What comes from the heap afterwards lies elsewhere in each process.  It stays allocated. */
 static void shift_heap(void)
 {
@@ -413,14 +424,12 @@ static void make_pools(void)
 
 	controls = 2 + at_random(MOST_CONTROLS - 1);
 	count = CONTROL + controls;
+	shuffle(order, count);
 	for (unsigned int i = 0; i < count; i++) {
-		unsigned int k = at_random(i + 1);
-
-		order[i] = order[k];
-		order[k] = i;
-	}
-	for (unsigned int i = 0; i < count; i++)
 		make_pool(order[i]);
+		for (unsigned int k = 0; k < i; k++)
+			MUST(pools[order[k]] != pools[order[i]]);
+	}
 }
 
 static void pair_async(void)
@@ -510,7 +519,12 @@ static void play_alone(void)
 	CUDA(cu.cuMemAlloc_v2(&kept, 4096));
 	make_pools();
 	for (unsigned int batch = 0; batch <= rounds; batch++) {
-		for (unsigned int i = 0; i < OPS; i++) {
+		unsigned int order[OPS];
+
+		shuffle(order, OPS);
+		for (unsigned int n_th = 0; n_th < OPS; n_th++) {
+			unsigned int i = order[n_th];
+
 			CUDA(set_pool(0, pools[ops[i].pool]));
 			for (unsigned int turn = 0; turn < 2; turn++) {
 				if (!((turn ^ batch) & 1))

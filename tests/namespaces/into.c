@@ -169,7 +169,7 @@ int main(int argc, char **argv)
 	if (!child) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		mounts();
-		/* who hears from the command looks for its pid */
+		/* a test that hears from the command reads INTO_PID then: so it starts after that is written */
 		close(go[1]);
 		must(read(go[0], &byte, 1) == 1, "read");
 		execvp(argv[at + 1], argv + at + 1);

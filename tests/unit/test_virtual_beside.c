@@ -186,6 +186,31 @@ IN_A_CHILD(a_handle_that_the_program_gets_while_the_driver_unmaps_is_counted)
 	CHECK_EQUAL(cl_physical_find_locked(101)->handles, 1);
 }
 
+static void be_cancelled(void)
+{
+	pthread_cancel(pthread_self());
+	pthread_testcancel(); /* the driver makes system calls */
+}
+static void *unmap_and_be_cancelled(void *unused)
+{
+	alone.amid = be_cancelled;
+	cl_virtual_unmap_now(AT + SIZE, SIZE);
+	pthread_testcancel();
+	return unused;
+}
+
+IN_A_CHILD(a_thread_that_is_cancelled_while_the_driver_unmaps_leaves_no_mapping)
+{
+	pthread_t thread;
+	void *result;
+
+	start();
+	CHECK_EQUAL(pthread_create(&thread, NULL, unmap_and_be_cancelled, NULL), 0);
+	CHECK_EQUAL(pthread_join(thread, &result), 0);
+	CHECK_EQUAL(result, PTHREAD_CANCELED);
+	CHECK(!is_mapped(AT + SIZE) && is_mapped(AT + 3 * SIZE));
+}
+
 IN_A_CHILD(a_release_that_the_driver_refuses_changes_nothing)
 {
 	start();
@@ -211,6 +236,7 @@ int main(void)
 		cmocka_unit_test(of_two_threads_that_unmap_a_mapping_the_one_that_is_refused_brings_nothing_back),
 		cmocka_unit_test(what_another_thread_shares_while_the_driver_unmaps_it_ends_with_that),
 		cmocka_unit_test(a_handle_that_the_program_gets_while_the_driver_unmaps_is_counted),
+		cmocka_unit_test(a_thread_that_is_cancelled_while_the_driver_unmaps_leaves_no_mapping),
 		cmocka_unit_test(a_release_that_the_driver_refuses_changes_nothing),
 	};
 
