@@ -236,6 +236,7 @@ declare -A cannot=(
 	[what_a_dead_process_of_another_version_left_goes]=$closed
 	[a_child_that_was_forked_unseen_begins_anew]=$fork
 	[the_copy_of_a_fork_begins_anew_in_each_call]=$fork
+	[the_copy_of_a_fork_begins_anew_in_each_fast_half]=$fork
 	[the_copy_of_a_fork_begins_anew_at_each_guard]=$fork
 	[a_copy_that_no_handler_saw_knows_the_events_that_it_made_before_it_shares]=$fork
 	[no_export_pays_for_the_others]='one call that maps memory costs qemu as much as thousands that do not (seen: 3 and 4 % of all)'
