@@ -302,13 +302,19 @@ static CUresult free_now(CUdeviceptr dptr)
 	return cl_sharing() ? cl_memory_free(dptr) : cl_driver.cuMemFree_v2(dptr);
 }
 
+/* What needs a stack frame is not in the function that a process calls that shares nothing. */
+static __attribute__((noinline)) CUresult free_traced(CUdeviceptr dptr)
+{
+	return FREED(dptr, free_now(dptr));
+}
+
 CL_HOT CUresult CUDAAPI cl_hook_cuMemFree_v2(CUdeviceptr dptr)
 {
 	int watched = cl_watched();
 
 	if (!watched)
 		return cl_driver.cuMemFree_v2(dptr);
-	return watched & CL_TRACES ? FREED(dptr, free_now(dptr)) : cl_memory_free(dptr);
+	return watched & CL_TRACES ? free_traced(dptr) : cl_memory_free(dptr);
 }
 
 /*
@@ -328,13 +334,18 @@ static CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread)
 	return (per_thread ? cl_driver.cuMemFreeAsync_ptsz : cl_driver.cuMemFreeAsync)(dptr, stream);
 }
 
+static __attribute__((noinline)) CUresult free_async_traced(CUdeviceptr dptr, CUstream stream, bool per_thread)
+{
+	return FREED(dptr, free_async(dptr, stream, per_thread));
+}
+
 CL_HOT CUresult CUDAAPI cl_hook_cuMemFreeAsync(CUdeviceptr dptr, CUstream stream)
 {
 	int watched = cl_watched();
 
 	if (!watched)
 		return cl_driver.cuMemFreeAsync(dptr, stream);
-	return watched & CL_TRACES ? FREED(dptr, free_async(dptr, stream, false)) :
+	return watched & CL_TRACES ? free_async_traced(dptr, stream, false) :
 				     cl_memory_free_async(dptr, stream, false);
 }
 
@@ -344,6 +355,6 @@ CL_HOT CUresult CUDAAPI cl_hook_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream s
 
 	if (!watched)
 		return cl_driver.cuMemFreeAsync_ptsz(dptr, stream);
-	return watched & CL_TRACES ? FREED(dptr, free_async(dptr, stream, true)) :
+	return watched & CL_TRACES ? free_async_traced(dptr, stream, true) :
 				     cl_memory_free_async(dptr, stream, true);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts what is shared by descriptors: see by_descriptor.h. */
+#include "shim/base/hot.h"
 #include "shim/by_descriptor.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/report_data.h"
@@ -64,7 +65,7 @@ static struct waiting {
 	uint8_t device, call;
 } waiting[WAITING];
 static unsigned int waiting_at; /* all under cl_exports_lock */
-atomic_uint cl_descriptors_waiting;
+CL_HOT_DATA atomic_uint cl_descriptors_waiting;
 
 static void wait_for_map(CUmemGenericAllocationHandle handle, const struct cl_about *about, uint32_t stack)
 {

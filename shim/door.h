@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guard with which a function begins that preload/ calls.  It has four forms:
+ * The guard with which a function begins that preload/ calls.  It has five forms:
  * - CL_DOOR: no cancellation, a reset after a fork, the start of sharing, and the collector's work.
  * - CL_DOOR_FAST: the part of it that the fast half of an export needs.
- * - CL_DOOR_FAST_OF_ALL: the same whether the process shares or not, for the calls about virtual memory.
+ * - CL_DOOR_FAST_OF_ALL and CL_DOOR_FAST_UNCANCELLED: the same whether the process shares or not, for the calls about
+ *   virtual memory.
  * - CL_GUARD (self/self.h): CL_DOOR without sharing and without the collector's work, for the ends of
  *   contexts, green contexts, and the program's callbacks.
  *
@@ -85,6 +86,11 @@ static inline void cl_door_leave(const struct cl_cancel_state *state)
  */
 #define CL_DOOR_FAST_OF_ALL(passes)                                               \
 	CL_CANCELLED_LATER;                                                       \
+	bool passes = cl_door_is_fast_of_all()
+
+/* As CL_DOOR_FAST_OF_ALL, and until the function returns its thread is not cancelled, in the driver's call neither. */
+#define CL_DOOR_FAST_UNCANCELLED(passes)                                          \
+	CL_UNCANCELLED;                                                           \
 	bool passes = cl_door_is_fast_of_all()
 
 static inline bool cl_door_is_fast_of_all(void)

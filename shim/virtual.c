@@ -96,7 +96,8 @@ static __attribute__((noinline)) CUresult unmap_carefully(CUdeviceptr dptr, size
 
 CL_HOT CUresult cl_virtual_unmap_now(CUdeviceptr dptr, size_t size)
 {
-	CL_DOOR_FAST_OF_ALL(passes);
+	/* if the thread ended in the driver's call, the mapping would stay in the table, and its reservation with it */
+	CL_DOOR_FAST_UNCANCELLED(passes);
 	CUresult result;
 
 	return passes && cl_virtual_unmap_unshared(&cl_exporter, dptr, size, &result) ? result : unmap_carefully(dptr, size);

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/nearest.h"
 #include "shim/base/options.h"
 
@@ -27,7 +28,7 @@
 /* How many bytes of a value a warning shows. */
 #define SHOWN 64
 
-struct cl_options cl_options;
+CL_HOT_DATA struct cl_options cl_options;
 
 const struct cl_option_row cl_option_rows[] = {
 #define OPTION(field, name, kind, def, min, max, arg, help) \

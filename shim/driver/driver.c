@@ -15,9 +15,10 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include "shim/base/hot.h"
 #include "shim/driver/driver.h"
 
-struct cl_driver cl_driver;
+CL_HOT_DATA struct cl_driver cl_driver;
 
 enum { EMPTY, BEING_FILLED, READY };
 static atomic_int state = EMPTY;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/base/table.h"
@@ -39,7 +40,7 @@ struct cl_async_pool {
 	cuuint64_t threshold;
 };
 
-_Atomic bool cl_async_made;
+CL_HOT_DATA _Atomic bool cl_async_made;
 static struct cl_table pools = CL_TABLE_BEGIN(pools); /* this and the next three: under cl_exports_lock */
 static uint64_t numbers; /* the number of the pool that was added last */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;

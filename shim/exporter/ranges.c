@@ -12,23 +12,27 @@
 #include "shim/base/log.h"
 #include "shim/exporter/ranges.h"
 
-static struct cl_table by_handle = CL_TABLE_BEGIN(by_handle);
-static struct cl_reserved **reservations; /* in order of their addresses */
-static size_t reservations_n, reservations_room;
-static uint64_t last_number, last_allocation;
+/* What each call reads comes first: it fits a line of the processor's cache. */
+static CL_HOT_LOCKED struct {
+	struct cl_reserved *found; /* the reservation that was looked for last, or NULL */
+	struct cl_reserved **reserved; /* all of them, in order of their addresses */
+	uint32_t reserved_n, reserved_room;
+	struct cl_table by_handle; /* the allocations */
+	uint64_t last_reservation, last_allocation; /* the numbers given last */
+} known = { .by_handle = CL_TABLE_BEGIN(known.by_handle) };
 
 /* ---------------------------------------------------------------- allocations */
 static inline __attribute__((always_inline)) void list(struct cl_physical *physical, CUmemGenericAllocationHandle handle)
 {
 	physical->link.key = handle;
 	physical->listed = true;
-	cl_table_add(&by_handle, &physical->link);
+	cl_table_add(&known.by_handle, &physical->link);
 }
 
 static inline __attribute__((always_inline)) void unlist(struct cl_physical *physical)
 {
 	if (physical->listed)
-		cl_table_remove(&by_handle, &physical->link);
+		cl_table_remove(&known.by_handle, &physical->link);
 	physical->listed = false;
 }
 
@@ -42,7 +46,7 @@ static void put(struct cl_physical *physical)
 
 CL_HOT struct cl_physical *cl_physical_find_locked(CUmemGenericAllocationHandle handle)
 {
-	return cl_table_find(&by_handle, handle);
+	return cl_table_find(&known.by_handle, handle);
 }
 
 static void say_no_memory(void)
@@ -66,7 +70,7 @@ CL_HOT void cl_physical_add_locked(CUmemGenericAllocationHandle handle, const st
 	}
 	*physical = *what;
 	physical->handles = 1;
-	physical->number = ++last_allocation;
+	physical->number = ++known.last_allocation;
 	physical->ranges = physical->releasing = 0;
 	list(physical, handle);
 }
@@ -125,12 +129,12 @@ void cl_physical_released_locked(struct cl_physical *physical, bool released)
 /* Returns how many reservations begin at @address or below. */
 static size_t count_below(uint64_t address)
 {
-	size_t low = 0, high = reservations_n;
+	size_t low = 0, high = known.reserved_n;
 
 	while (low < high) {
 		size_t middle = (low + high) / 2;
 
-		if (reservations[middle]->base <= address)
+		if (known.reserved[middle]->base <= address)
 			low = middle + 1;
 		else
 			high = middle;
@@ -138,32 +142,42 @@ static size_t count_below(uint64_t address)
 	return low;
 }
 
+static inline bool lies_in(const struct cl_reserved *reserved, uint64_t address)
+{
+	return address - reserved->base < reserved->size;
+}
+
 CL_HOT struct cl_reserved *cl_reserved_at_locked(uint64_t address)
 {
-	size_t n = count_below(address);
+	size_t n;
 
-	return n && address - reservations[n - 1]->base < reservations[n - 1]->size ? reservations[n - 1] : NULL;
+	if (known.found && lies_in(known.found, address))
+		return known.found;
+	n = count_below(address);
+	if (!n || !lies_in(known.reserved[n - 1], address))
+		return NULL;
+	return known.found = known.reserved[n - 1];
 }
 
 void cl_reserved_put_back_locked(struct cl_reserved *reserved)
 {
 	size_t n = count_below(reserved->base);
 
-	if (reservations_n == reservations_room) {
-		size_t room = 2 * reservations_room + 16;
-		struct cl_reserved **wide = realloc(reservations, room * sizeof(struct cl_reserved *));
+	if (known.reserved_n == known.reserved_room) {
+		size_t room = 2 * known.reserved_room + 16;
+		struct cl_reserved **wide = realloc(known.reserved, room * sizeof(struct cl_reserved *));
 
 		if (!wide) {
 			say_no_memory();
 			cl_reserved_free(reserved);
 			return;
 		}
-		reservations = wide;
-		reservations_room = room;
+		known.reserved = wide;
+		known.reserved_room = room;
 	}
-	memmove(reservations + n + 1, reservations + n, (reservations_n - n) * sizeof *reservations);
-	reservations[n] = reserved;
-	reservations_n++;
+	memmove(known.reserved + n + 1, known.reserved + n, (known.reserved_n - n) * sizeof *known.reserved);
+	known.reserved[n] = reserved;
+	known.reserved_n++;
 }
 
 void cl_reserved_add_locked(uint64_t base, uint64_t size)
@@ -176,7 +190,7 @@ void cl_reserved_add_locked(uint64_t base, uint64_t size)
 	}
 	reserved->base = base;
 	reserved->size = size;
-	reserved->number = ++last_number;
+	reserved->number = ++known.last_reservation;
 	cl_reserved_put_back_locked(reserved);
 }
 
@@ -187,9 +201,10 @@ struct cl_reserved *cl_reserved_take_locked(uint64_t base, uint64_t size)
 
 	if (!reserved || reserved->base != base || reserved->size != size || reserved->ranges)
 		return NULL;
+	known.found = NULL;
 	n = count_below(base) - 1;
-	reservations_n--;
-	memmove(reservations + n, reservations + n + 1, (reservations_n - n) * sizeof *reservations);
+	known.reserved_n--;
+	memmove(known.reserved + n, known.reserved + n + 1, (known.reserved_n - n) * sizeof *known.reserved);
 	return reserved;
 }
 
@@ -246,7 +261,8 @@ CL_HOT void cl_range_add_locked(uint64_t address, uint64_t size, uint64_t offset
 	if (physical && (offset || size != physical->size))
 		physical = NULL;
 	i = cl_range_from(reserved, address);
-	memmove(reserved->range + i + 1, reserved->range + i, (reserved->ranges - i) * sizeof *reserved->range);
+	if (i < reserved->ranges)
+		memmove(reserved->range + i + 1, reserved->range + i, (reserved->ranges - i) * sizeof *reserved->range);
 	reserved->range[i] = (struct cl_range){ .base = address, .size = size, .physical = physical };
 	reserved->ranges++;
 	reserved->changed = true;
@@ -295,7 +311,8 @@ CL_HOT void cl_range_remove_locked(struct cl_reserved *reserved, size_t i)
 	struct cl_physical *physical = reserved->range[i].physical;
 
 	reserved->ranges--;
-	memmove(reserved->range + i, reserved->range + i + 1, (reserved->ranges - i) * sizeof *reserved->range);
+	if (i < reserved->ranges)
+		memmove(reserved->range + i, reserved->range + i + 1, (reserved->ranges - i) * sizeof *reserved->range);
 	if (!physical)
 		return;
 	physical->ranges--;
@@ -305,7 +322,8 @@ CL_HOT void cl_range_remove_locked(struct cl_reserved *reserved, size_t i)
 void cl_ranges_forget(void)
 {
 	/* not freed: a thread of the parent may have been changing them when it forked */
-	by_handle = (struct cl_table)CL_TABLE_BEGIN(by_handle);
-	reservations = NULL;
-	reservations_n = reservations_room = 0;
+	known.by_handle = (struct cl_table)CL_TABLE_BEGIN(known.by_handle);
+	known.found = NULL;
+	known.reserved = NULL;
+	known.reserved_n = known.reserved_room = 0;
 }

@@ -39,7 +39,7 @@ static bool can_be_shared(const CUmemAllocationProp *prop)
 /* Drivers before 535 (CUDA 12.2) are said to become slow by memory with handle types (pytorch#130890). */
 CL_HOT bool cl_virtual_is_slow_driver(void)
 {
-	static _Atomic int version;
+	static CL_HOT_DATA _Atomic int version;
 	int is = atomic_load_explicit(&version, memory_order_relaxed);
 
 	if (cl_shares_by_force())
@@ -62,7 +62,7 @@ CL_HOT CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t siz
 			 unsigned long long flags)
 {
 	const unsigned int fd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, fabric = 8; /* no name before CUDA 12.3 */
-	static _Atomic int asked_for = -1; /* the last device whose UUID was asked for: to compare it is cheaper */
+	static CL_HOT_DATA _Atomic int asked_for = -1; /* the last device whose UUID was asked for: to compare it is cheaper */
 	struct cl_physical what = { .size = size };
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	uint8_t uuid[CL_UUID];
@@ -528,8 +528,6 @@ static __attribute__((noinline)) void ended_beside_others(struct cl_exporter *ex
 
 CL_HOT bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size, CUresult *result)
 {
-	/* if the thread ended in the driver's call, the mapping would stay in the table, and its reservation with it */
-	CL_UNCANCELLED;
 	struct cl_reserved *reserved;
 	struct cl_range *range;
 	bool alone;

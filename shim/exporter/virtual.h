@@ -63,8 +63,8 @@ CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t size, cons
 			 unsigned long long flags);
 /*
  * The fast half of an unmap: unmaps one mapping that was not shared (cl_range_alone_locked()).  Returns true, and the
- * driver's result in *@result.  Returns false if there is no such mapping, and then nothing was done.  Its caller needs
- * no more than CL_DOOR_FAST_OF_ALL: it is CL_UNCANCELLED itself.
+ * driver's result in *@result.  Returns false if there is no such mapping, and then nothing was done.  Its caller has
+ * CL_DOOR_FAST_UNCANCELLED.
  */
 bool cl_virtual_unmap_unshared(struct cl_exporter *ex, CUdeviceptr dptr, size_t size, CUresult *result);
 /*

@@ -9,18 +9,19 @@
 #include <unistd.h>
 
 #include "shim/base/descriptor.h"
+#include "shim/base/hot.h"
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/self/self.h"
 #include "shim/shm/region.h"
 
-atomic_int cl_sharing_flag;
+CL_HOT_DATA atomic_int cl_sharing_flag;
 struct cl_lock cl_imports_lock = CL_LOCK_INIT(CL_RANK_IMPORTS);
-struct cl_lock cl_exports_lock = CL_LOCK_INIT(CL_RANK_EXPORTS);
+CL_HOT_LOCKED struct cl_lock cl_exports_lock = CL_LOCK_INIT(CL_RANK_EXPORTS);
 struct cl_self cl_self;
 struct cl_counts cl_counts;
 struct cl_known cl_self_known;
-uint32_t *_Atomic cl_self_word;
+CL_HOT_DATA uint32_t *_Atomic cl_self_word;
 void (*cl_self_begin_anew)(void);
 
 /* ------------------------------------------------------------------ directory */

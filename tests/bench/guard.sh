@@ -149,6 +149,10 @@ set -- $(nm "$build/.libs/libculimbo.so" | awk '$3 ~ /^cl_(hook_cuMem(Alloc_v2|F
 # without optimisation the compiler does not sort functions
 [ "$percent" -ge 900 ] || { [ $# -eq 2 ] && [ $((0x$2 - 0x$1)) -le 16384 ]; }
 verdict $? "what a program calls that shares nothing lies within $((0x${2:-0} - 0x${1:-0})) bytes of code, 16,384 at most (CL_HOT)"
+# shellcheck disable=SC2046 # words
+set -- $(nm "$build/.libs/libculimbo.so" | awk '$3 ~ /^(cl_(options|driver|sharing_flag|self_word|async_made|descriptors_waiting|exports_lock)|known)$/ { print $1 }' | sort)
+[ $# -eq 8 ] && [ $((0x$8 - 0x$1)) -le 4096 ]
+verdict $? "what it reads and writes of ours lies within $((0x${8:-0} - 0x${1:-0})) bytes of data, 4,096 at most (CL_HOT_DATA, CL_HOT_LOCKED)"
 said=$("$build/tests/bench/parts" stopped 200 2>&1)
 verdict $? 'nobody waits for an exporter or importer that is stopped amid its calls'
 echo "$said" | sed 's/^/# /'

@@ -65,7 +65,7 @@ ONE_PLACE = [
      {"shim/self/locks.h"}),
 ]
 # How a function of shim/ begins that preload/ uses, unless the comment at the head of shim/door.h names it.
-GUARDED = re.compile(r"\{\s*(?:/\*.*?\*/\s*)*CL_(?:DOOR|DOOR_FAST|DOOR_FAST_OF_ALL|GUARD)\(", re.S)
+GUARDED = re.compile(r"\{\s*(?:/\*.*?\*/\s*)*CL_(?:DOOR|DOOR_FAST|DOOR_FAST_OF_ALL|DOOR_FAST_UNCANCELLED|GUARD)\(", re.S)
 WAYS_MOST = {"a freed pointer": 7, "an opened handle": 9, "a context's end": 4}
 # What the tables of services call each way, and the hooks with which it begins.
 WAY_BEGINS = {
