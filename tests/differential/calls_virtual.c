@@ -97,9 +97,15 @@ bool virtual_can_work(void)
 }
 
 /* ---------------------------------------------------------------- one's own memory */
+/*
+ * On a GPU a region is aligned.  Culimbo keeps freed blocks and maps imports, so without that a region may lie
+ * elsewhere under it.  A driver gave wrong bases there, as if it rounded pointers down to 16 MiB (doc/measurements.md,
+ * fact 21).  In aligned regions such a base is right, or wrong, for the same pages on both sides.  Regions that touch
+ * each other are played without --gpu only.
+ */
 static void reserve(unsigned int slot)
 {
-	struct order o = { .call = DO_V_RESERVE, .slot = (uint8_t)slot, .pages = V_PAGES };
+	struct order o = { .call = DO_V_RESERVE, .slot = (uint8_t)slot, .pages = V_PAGES, .flags = settings->gpu };
 	struct answer a = tell(op.player, &o);
 
 	with("region %u", slot);
