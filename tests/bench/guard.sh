@@ -80,7 +80,7 @@ fi
 
 # shellcheck disable=SC2086 # words
 set -- $silent $others
-echo "1..$((2 * $# + 5 + $(echo "$as_legacy" | wc -w)))"
+echo "1..$((2 * $# + 6 + $(echo "$as_legacy" | wc -w)))"
 percent=10
 if ! grep -qF "$key " "$expected"; then
 	# at least the processor is the same; a build without optimisation executes several times as much

@@ -3,17 +3,15 @@
  * Virtual memory on the side of its exporter (exporter/virtual.h), with a fake driver: what the driver is
  * asked for, what a handle names, and that an unmap ends it before the driver is called.
  */
-#include "tests/unit/limbo.h"
+#include "tests/unit/virtual_handle_of.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "shim/descriptors/ask.h"
-#include "shim/descriptors/server.h"
 #include "shim/driver/devices.h"
 #include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
-#include "shim/shm/virtual_handle.h"
 #include "shim/virtual.h"
 
 enum { FD = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, FABRIC = 8, SIZE = 2 * MIB };
@@ -47,24 +45,6 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 		return drv.of_fd;
 	*handle = 100 + drv.calls;
 	return CUDA_SUCCESS;
-}
-
-static struct cl_stamp its_stamp(const CUipcMemHandle *handle)
-{
-	struct cl_virtual_handle its;
-	struct cl_stamp stamp;
-
-	memcpy(&its, handle, sizeof its);
-	stamp = cl_stamp_unpack(its.stamp);
-	CHECK(cl_region_has_stamped(&cl_own, &stamp));
-	return stamp;
-}
-
-static bool is_live(const CUipcMemHandle *handle)
-{
-	struct cl_stamp stamp = its_stamp(handle);
-
-	return cl_serve_is_live(&cl_own, stamp.record, stamp.generation);
 }
 
 static CUresult unmap(CUdeviceptr p, size_t size)

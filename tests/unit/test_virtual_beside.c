@@ -3,9 +3,8 @@
  * An unmap and a release of virtual memory that was not shared (exporter/ranges.h), with a fake driver: what other threads
  * do while the driver has the call, and what it refuses.
  */
-#include "tests/unit/limbo.h"
+#include "tests/unit/virtual_handle_of.h"
 
-#include "shim/descriptors/server.h"
 #include "shim/exporter/ranges.h"
 #include "shim/exporter/service.h"
 #include "shim/exporter/virtual.h"
@@ -89,24 +88,6 @@ static void start(void)
 	cl_virtual_reserved(AT, 5 * (uint64_t)SIZE);
 	cl_virtual_mapped(AT + SIZE, SIZE, 0, memory);
 	cl_virtual_mapped(AT + 3 * (uint64_t)SIZE, SIZE, 0, memory);
-}
-
-static struct cl_stamp its_stamp(const CUipcMemHandle *handle)
-{
-	struct cl_virtual_handle its;
-	struct cl_stamp stamp;
-
-	memcpy(&its, handle, sizeof its);
-	stamp = cl_stamp_unpack(its.stamp);
-	CHECK(cl_region_has_stamped(&cl_own, &stamp));
-	return stamp;
-}
-
-static bool is_live(const CUipcMemHandle *handle)
-{
-	struct cl_stamp stamp = its_stamp(handle);
-
-	return cl_serve_is_live(&cl_own, stamp.record, stamp.generation);
 }
 
 IN_A_CHILD(a_mapping_that_was_not_shared_is_known_until_the_driver_has_unmapped_it)
