@@ -348,21 +348,23 @@ static inline bool is_going_import(enum cl_kind kind, const struct cl_mapping *m
 	return kind == CL_POOL && ((const struct cl_pool_import *)mapping)->phase == CL_IMPORT_GOING;
 }
 
-struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
+struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *oldest,
 			       const struct cl_opening *o, uint32_t exporter_pid)
 {
 	struct cl_hold *hold = o->hold;
-	struct cl_mapping *mapping;
+	struct cl_mapping *mapping, *last = NULL;
 
-	CL_CHAIN_EACH (mapping, newest, struct cl_mapping, node)
+	CL_CHAIN_EACH (mapping, oldest, struct cl_mapping, node) {
 		if (mapping->hold == hold && mapping->of.context == o->context && !is_going_import(kind, mapping))
 			break;
+		last = mapping;
+	}
 	if (!mapping) {
 		mapping = mapping_new_locked(kind, key, o, exporter_pid);
 		if (!mapping)
 			return NULL; /* our hold, and so the block, stays until we end */
-		if (newest)
-			cl_chain_add_after(&newest->node, &mapping->node);
+		if (last)
+			cl_chain_add_after(&last->node, &mapping->node);
 		else
 			cl_table_add(&cl_mappings[kind], &mapping->link);
 	}
@@ -377,15 +379,15 @@ struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct
 /* Deletes @mapping if it is not open and no close of it is in progress. */
 static void mapping_put_locked(enum cl_kind kind, struct cl_mapping *mapping)
 {
-	struct cl_mapping *older = CL_LIST_NEXT(mapping, struct cl_mapping, node);
+	struct cl_mapping *newer = CL_LIST_NEXT(mapping, struct cl_mapping, node);
 
 	if (mapping->opens || mapping->closing)
 		return;
-	if (!mapping->node.prev && !older) {
+	if (!mapping->node.prev && !newer) {
 		cl_table_remove(&cl_mappings[kind], &mapping->link);
 	} else {
 		if (!mapping->node.prev)
-			cl_table_replace(&cl_mappings[kind], &mapping->link, &older->link);
+			cl_table_replace(&cl_mappings[kind], &mapping->link, &newer->link);
 		cl_chain_remove(&mapping->node);
 	}
 	mapping_delete_locked(mapping);
@@ -459,12 +461,12 @@ static void mappings_each_locked(void (*each)(enum cl_kind kind, struct cl_mappi
 				 void *data)
 {
 	for (int kind = CL_MEMORY; kind < CL_KINDS; kind++) {
-		struct cl_link *newest, *next;
-		struct cl_mapping *mapping, *older;
+		struct cl_link *oldest, *next;
+		struct cl_mapping *mapping, *newer;
 
-		CL_TABLE_EACH (&cl_mappings[kind], newest, next)
-			for (mapping = (struct cl_mapping *)newest; mapping; mapping = older) {
-				older = CL_LIST_NEXT(mapping, struct cl_mapping, node);
+		CL_TABLE_EACH (&cl_mappings[kind], oldest, next)
+			for (mapping = (struct cl_mapping *)oldest; mapping; mapping = newer) {
+				newer = CL_LIST_NEXT(mapping, struct cl_mapping, node);
 				each((enum cl_kind)kind, mapping, data);
 			}
 	}

@@ -36,8 +36,11 @@
 #endif
 
 struct cl_mapping {
-	struct cl_link link;   /* in the table, if it is the newest mapping at its address */
-	/* the chain of an address, newest first: others were opened in another context, or are just being closed */
+	struct cl_link link;   /* in the table, if it is the oldest mapping at its address */
+	/*
+	 * The chain of an address, oldest first: others were opened in another context, are just being closed, or have a
+	 * hold that is lost.  The oldest one is closed first.  So the newest hold, which surely counts, goes last.
+	 */
 	struct cl_node node;
 	struct cl_hold *hold;     /* NULL: unmanaged */
 	struct cl_belongs of;
@@ -200,10 +203,10 @@ static inline bool cl_mapping_is_going(const struct cl_mapping *mapping)
 	return cl_context_ends(mapping->of.context);
 }
 /*
- * Adds one successful open at @key.  @newest is what cl_mapping_find_locked() returned.
+ * Adds one successful open at @key.  @oldest is what cl_mapping_find_locked() returned.
  * Returns its mapping, NULL if there is no memory for a new one.
  */
-struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *newest,
+struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *oldest,
 			   const struct cl_opening *o, uint32_t exporter_pid);
 /*
  * Ends one close of @mapping that cl_close_begin() began.  @closed is false if the driver has

@@ -198,11 +198,11 @@ bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, st
 
 /* ------------------------------------------------ before and after the driver's call */
 /* Returns true if @hold has been open at this address all the while: an address maps one block. */
-static bool is_open(const struct cl_mapping *newest, const struct cl_hold *hold)
+static bool is_open(const struct cl_mapping *oldest, const struct cl_hold *hold)
 {
 	const struct cl_mapping *mapping;
 
-	CL_CHAIN_EACH (mapping, newest, const struct cl_mapping, node)
+	CL_CHAIN_EACH (mapping, oldest, const struct cl_mapping, node)
 		/* a close that is in the driver may have unmapped it already */
 		if (mapping->hold == hold && mapping->opens > mapping->closing && !cl_mapping_is_going(mapping))
 			return true;
@@ -373,11 +373,11 @@ static __attribute__((noinline, cold)) void take_late_locked(const struct cl_ope
  * that was imported lives on when its exporter has ended, and nobody uses its memory again (measured).
  */
 static inline bool is_good_locked(const struct cl_opening *o, const struct cl_resolved *resolved,
-				  enum cl_kind kind, const struct cl_mapping *newest)
+				  enum cl_kind kind, const struct cl_mapping *oldest)
 {
 	bool there;
 
-	if (is_open(newest, o->hold))
+	if (is_open(oldest, o->hold))
 		return true;
 	there = is_there_locked(resolved, o->hold) || (kind == CL_POOL && !o->hold->stale);
 	return there && !is_orphaned(o->hold);
@@ -399,7 +399,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	 cl_open_added_fn *also, void *data)
 {
 	struct cl_context_name current = { .handle = NULL };
-	struct cl_mapping *newest, *mapping = NULL;
+	struct cl_mapping *oldest, *mapping = NULL;
 	struct cl_about about;
 	bool there = true, late = false;
 
@@ -417,10 +417,10 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 		o->stack = cl_stack_write(true);
 	cl_lock(&cl_imports_lock);
 	set_owner_locked(o, kind, &current);
-	newest = cl_mapping_find_locked(kind, key);
+	oldest = cl_mapping_find_locked(kind, key);
 	/* an unmanaged import (another directory, or no culimbo) cannot be checked */
 	if (o->hold)
-		there = is_good_locked(o, resolved, kind, newest);
+		there = is_good_locked(o, resolved, kind, oldest);
 	if (there) {
 		if (o->hold) {
 			if (kind == CL_POOL && resolved->again)
@@ -435,7 +435,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 		}
 		cl_trace_mapping(CL_TRACE_OPENED, kind, key, o->hold, .device = (uint8_t)o->device,
 				 .value = o->stack);
-		mapping = cl_mapping_add_locked(kind, key, newest, o, resolved->pid);
+		mapping = cl_mapping_add_locked(kind, key, oldest, o, resolved->pid);
 		cl_count_locked(imports);
 		if (cl_own_has_file())
 			cl_live_add_locked(&cl_own, CL_LIVE_OPENS, 1);

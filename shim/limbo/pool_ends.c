@@ -19,10 +19,10 @@ static struct imports count_locked(CUmemoryPool pool, bool await)
 {
 	struct imports n = { 0 };
 	struct cl_mapping *mapping;
-	struct cl_link *newest, *next;
+	struct cl_link *oldest, *next;
 
-	CL_TABLE_EACH (&cl_mappings[CL_POOL], newest, next)
-		CL_CHAIN_EACH (mapping, (struct cl_mapping *)newest, struct cl_mapping, node) {
+	CL_TABLE_EACH (&cl_mappings[CL_POOL], oldest, next)
+		CL_CHAIN_EACH (mapping, (struct cl_mapping *)oldest, struct cl_mapping, node) {
 			struct cl_pool_import *import = (struct cl_pool_import *)mapping;
 
 			if (import->pool != pool || import->phase == CL_IMPORT_COVERED)

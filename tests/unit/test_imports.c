@@ -212,6 +212,30 @@ IN_A_CHILD(who_was_taken_for_dead_opens_what_has_the_record_now)
 	finish();
 }
 
+/* Each time there is one more open of that address.  Only the newest one's hold is worth something: it goes last. */
+IN_A_CHILD(who_was_taken_for_dead_twice_holds_what_the_record_has_now_to_the_last_close)
+{
+	CUipcMemHandle now;
+	CUdeviceptr p, q;
+
+	start();
+	CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	for (int times = 0; times < 2; times++) {
+		taken_for_dead_and_freed();
+		now = other_exports_again();
+		CHECK_EQUAL(import(&q, nothing), CUDA_ERROR_INVALID_VALUE);
+		other.handle = now;
+		CHECK_EQUAL(import(&q, nothing), CUDA_SUCCESS);
+		CHECK_EQUAL(q, p);
+	}
+	for (int opens = 3; opens; opens--) {
+		CHECK(cl_record_held(peer(), other.record));
+		CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	}
+	CHECK(!cl_record_held(peer(), other.record));
+	finish();
+}
+
 /* Opened and closed in any order of its mappings, and while another context has it open. */
 IN_A_CHILD(a_hold_lasts_as_long_as_any_of_its_mappings)
 {
@@ -426,6 +450,7 @@ int main(void)
 		cmocka_unit_test(what_was_given_away_meanwhile_is_refused),
 		cmocka_unit_test(a_stale_open_keeps_no_lock_while_it_looks_at_its_exporter),
 		cmocka_unit_test(who_was_taken_for_dead_opens_what_has_the_record_now),
+		cmocka_unit_test(who_was_taken_for_dead_twice_holds_what_the_record_has_now_to_the_last_close),
 		cmocka_unit_test(a_hold_lasts_as_long_as_any_of_its_mappings),
 		cmocka_unit_test(a_file_of_ours_that_is_just_made_is_not_looked_into),
 		cmocka_unit_test(an_open_that_waits_for_its_exporter_keeps_no_other_thread),

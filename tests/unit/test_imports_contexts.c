@@ -63,6 +63,30 @@ IN_A_CHILD(a_close_is_of_the_current_contexts_open)
 	finish();
 }
 
+/* Three contexts have one address open.  Closes in a fourth take the oldest one's open first. */
+IN_A_CHILD(a_close_in_another_context_is_of_the_oldest_open)
+{
+	const CUcontext opener[] = { CONTEXT_A, CONTEXT_B, (CUcontext)0xc0 }, closer = (CUcontext)0xd0;
+	CUdeviceptr p;
+
+	start();
+	for (int i = 0; i < 3; i++) {
+		fake_stack[fake_depth] = opener[i];
+		CHECK_EQUAL(import(&p, nothing), CUDA_SUCCESS);
+	}
+	fake_stack[fake_depth] = closer;
+	for (int i = 0; i < 3; i++) {
+		CHECK(cl_record_held(peer(), other.record));
+		CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+		/* nothing goes with it any more */
+		context_ends(i ? opener[i] : NULL, i ? -1 : 0);
+		context_ended(i ? opener[i] : NULL, i ? -1 : 0, true);
+	}
+	CHECK(!cl_record_held(peer(), other.record));
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_CLOSED_TWICE]), 0);
+	finish();
+}
+
 /* A is the primary context of device 0: such an end names only the device */
 IN_A_CHILD(what_is_open_in_a_primary_context_goes_with_it)
 {
@@ -172,6 +196,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_opened_at_a_contexts_address_does_not_go_with_it),
 		cmocka_unit_test(a_close_is_of_the_current_contexts_open),
+		cmocka_unit_test(a_close_in_another_context_is_of_the_oldest_open),
 		cmocka_unit_test(what_is_open_in_a_primary_context_goes_with_it),
 		cmocka_unit_test(a_close_is_of_what_is_there_now),
 		cmocka_unit_test(what_is_made_where_an_ended_context_was_is_not_opened),
