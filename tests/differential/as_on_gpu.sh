@@ -21,8 +21,9 @@ calls() {
 # shellcheck disable=SC2046 # words
 "$here/run.sh" --as-on-gpu --brief "$build" $(seq 24) > "$tmp/out" 2>&1
 ok $? "24 seeds are the same"
-"$here/run.sh" --as-on-gpu --share-all --brief "$build" 1 2 3 4 5 6 7 8 > "$tmp/out" 2>&1
-ok $? "8 seeds are the same but for what doc/differences.md lists, with CULIMBO_SHARE=all"
+# the last once differed: the model did not know which of two contexts' opens a close in a third context ends
+"$here/run.sh" --as-on-gpu --share-all --brief "$build" 1 2 3 4 5 6 7 8 1795888818036 > "$tmp/out" 2>&1
+ok $? "9 seeds are the same but for what doc/differences.md lists, with CULIMBO_SHARE=all"
 for call in cuMemAddressReserve 'cuMemCreate and cuMemMap' cuMemUnmap; do
 	[ "$(calls "$call" CULIMBO_SHARE=all)" -gt 0 ]
 	ok $? "$call is among the calls"

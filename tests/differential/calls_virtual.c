@@ -34,8 +34,9 @@ static struct {
 	struct v_import {
 		bool open;
 		uint8_t ctx;
+		int life; /* of the page that its handle names */
 		uint64_t address;
-		unsigned int since; /* grows; the same for all that one context has open there */
+		unsigned int since; /* grows; the same for all that one context has open there by handles of one page */
 		int page[V_PAGES]; /* what is looked at, from the handle's page on */
 	} import[V_IMPORTS];
 } has[PLAYERS];
@@ -271,9 +272,17 @@ static void look(unsigned int slot)
 	}
 }
 
+/* True if a close of an address that both have open ends @a before @b. */
+static bool ends_before(const struct v_import *a, const struct v_import *b)
+{
+	bool of_current = a->ctx == whole(current());
+
+	return of_current == (b->ctx == whole(current())) ? a->since < b->since : of_current;
+}
+
 /*
  * Closes @slot.  Of several contexts that have its address open it is the current one's open that ends, or else the
- * newest one's; what is left goes with the context that it is of (shim/importer/close.c).
+ * oldest one's; what is left goes with the context that it is of (shim/importer/close.c).
  */
 static void close_import(unsigned int slot)
 {
@@ -284,10 +293,10 @@ static void close_import(unsigned int slot)
 	promised(!a.result, "an import of virtual memory cannot be closed");
 	/* one's own memory is closed as well, and is nobody's import */
 	for (unsigned int i = 0; closed->open && i < V_IMPORTS; i++)
-		if (import[i].open && import[i].address == closed->address && of->ctx != whole(current()) &&
-		    (import[i].ctx == whole(current()) || import[i].since > of->since))
+		if (import[i].open && import[i].address == closed->address && ends_before(&import[i], of))
 			of = &import[i];
 	of->ctx = closed->ctx;
+	of->life = closed->life;
 	of->since = closed->since;
 	closed->open = false;
 }
@@ -302,10 +311,12 @@ static void opened(unsigned int from, unsigned int slot, const struct answer *a)
 
 	new->open = true;
 	new->ctx = whole(current());
+	new->life = handle[from].life;
 	new->since = ++opens;
 	memcpy(&new->address, a->handle, sizeof(new->address));
 	for (unsigned int i = 0; i < V_IMPORTS; i++)
-		if (import[i].open && import[i].address == new->address && import[i].ctx == new->ctx && import[i].since < new->since)
+		if (import[i].open && import[i].address == new->address && import[i].ctx == new->ctx &&
+		    import[i].life == new->life && import[i].since < new->since)
 			new->since = import[i].since;
 	for (unsigned int i = 0; i < V_PAGES; i++) {
 		int l = page + i < V_PAGES ? mapped[page + i] : NONE;
