@@ -88,7 +88,10 @@ static inline void cl_door_leave(const struct cl_cancel_state *state)
 	CL_CANCELLED_LATER;                                                       \
 	bool passes = cl_door_is_fast_of_all()
 
-/* As CL_DOOR_FAST_OF_ALL, and until the function returns its thread is not cancelled, in the driver's call neither. */
+/*
+ * As CL_DOOR_FAST_OF_ALL, but the thread is not cancelled at all until the function returns, not even in the driver's call.
+ * Then errno is what it was before.
+ */
 #define CL_DOOR_FAST_UNCANCELLED(passes)                                          \
 	CL_UNCANCELLED;                                                           \
 	bool passes = cl_door_is_fast_of_all()

@@ -4,15 +4,32 @@
  * lie side by side in the library, so a call reads few pages of code: the driver's own work has emptied the
  * processor's caches before.  That took a fifth off what they add on the simulated driver (`hand_over alone`).
  *
- * CL_HOT_DATA stands before a variable that such functions read and seldom write, CL_HOT_LOCKED before one that they write
- * under a lock, and before that lock.  These lie side by side, too, each sort in a section of its own: so a call touches few
- * pages of data, and a thread that takes the lock does not take from another one what that only reads.
+ * CL_HOT_DATA stands before a variable that such functions read and that is seldom written.  CL_HOT_LOCKED stands before
+ * one that they write under a lock, and before that lock.  Each sort has a section of its own.  So a call touches few
+ * pages of data, and a thread that writes under the lock does not take the words away that other threads only read.
+ * One word lies elsewhere: the collector of struct cl_exporter says whether a thread does its work.
+ *
+ * In a build with AddressSanitizer they have no sections: it guards no variable that has one.
  */
 #ifndef CL_HOT_H
 #define CL_HOT_H
 
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+#define CL_HOT_NO_SECTIONS
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define CL_HOT_NO_SECTIONS
+#endif
+
+#ifdef CL_HOT_NO_SECTIONS
+#define CL_HOT_SECTION(name)
+#else
+#define CL_HOT_SECTION(name) section(name),
+#endif
 #define CL_HOT __attribute__((hot))
-#define CL_HOT_DATA __attribute__((section("cl_hot_data")))
-#define CL_HOT_LOCKED __attribute__((section("cl_hot_locked"), aligned(64))) /* begins a line of the processor's cache */
+#define CL_HOT_DATA __attribute__((CL_HOT_SECTION("cl_hot_data") aligned(8)))
+#define CL_HOT_LOCKED __attribute__((CL_HOT_SECTION("cl_hot_locked") aligned(64))) /* begins a line of the cache */
 
 #endif

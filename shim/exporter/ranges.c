@@ -12,9 +12,9 @@
 #include "shim/base/log.h"
 #include "shim/exporter/ranges.h"
 
-/* What each call reads comes first: it fits a line of the processor's cache. */
+/* The first 64 bytes, a line of the processor's cache, are all that a lookup reads of this. */
 static CL_HOT_LOCKED struct {
-	struct cl_reserved *found; /* the reservation that was looked for last, or NULL */
+	struct cl_reserved *found;     /* by the last lookup; NULL after one was added or taken out */
 	struct cl_reserved **reserved; /* all of them, in order of their addresses */
 	uint32_t reserved_n, reserved_room;
 	struct cl_table by_handle; /* the allocations */
@@ -178,12 +178,38 @@ void cl_reserved_put_back_locked(struct cl_reserved *reserved)
 	memmove(known.reserved + n + 1, known.reserved + n, (known.reserved_n - n) * sizeof *known.reserved);
 	known.reserved[n] = reserved;
 	known.reserved_n++;
+	known.found = NULL;
+}
+
+/* Returns the reservation @n of the table, and takes it out. */
+static struct cl_reserved *take_out(size_t n)
+{
+	struct cl_reserved *reserved = known.reserved[n];
+
+	known.found = NULL;
+	known.reserved_n--;
+	memmove(known.reserved + n, known.reserved + n + 1, (known.reserved_n - n) * sizeof *known.reserved);
+	return reserved;
+}
+
+/* Of what lies from @base on nothing can be left: the driver has given these addresses anew. */
+static void forget_freed_locked(uint64_t base, uint64_t size)
+{
+	for (size_t n = count_below(base + size - 1); n-- > 0;) {
+		const struct cl_reserved *old = known.reserved[n];
+
+		if (old->base + old->size <= base)
+			break;
+		if (!old->ranges)
+			cl_reserved_free(take_out(n));
+	}
 }
 
 void cl_reserved_add_locked(uint64_t base, uint64_t size)
 {
 	struct cl_reserved *reserved = calloc(1, sizeof *reserved);
 
+	forget_freed_locked(base, size);
 	if (!reserved) {
 		say_no_memory();
 		return;
@@ -196,16 +222,12 @@ void cl_reserved_add_locked(uint64_t base, uint64_t size)
 
 struct cl_reserved *cl_reserved_take_locked(uint64_t base, uint64_t size)
 {
-	struct cl_reserved *reserved = cl_reserved_at_locked(base);
-	size_t n;
+	size_t n = count_below(base);
+	const struct cl_reserved *reserved = n ? known.reserved[n - 1] : NULL;
 
 	if (!reserved || reserved->base != base || reserved->size != size || reserved->ranges)
 		return NULL;
-	known.found = NULL;
-	n = count_below(base) - 1;
-	known.reserved_n--;
-	memmove(known.reserved + n, known.reserved + n + 1, (known.reserved_n - n) * sizeof *known.reserved);
-	return reserved;
+	return take_out(n - 1);
 }
 
 void cl_reserved_free(struct cl_reserved *reserved)

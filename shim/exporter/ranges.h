@@ -81,6 +81,7 @@ void cl_physical_released_locked(struct cl_physical *physical, bool released);
 void cl_physical_free(struct cl_physical *physical);
 
 /* --------------------------------------------------------------- reservations */
+/* The driver has reserved these addresses.  A reservation of them that is still in the table was freed past our hooks. */
 void cl_reserved_add_locked(uint64_t base, uint64_t size);
 /* Returns the reservation in which @address lies, or NULL. */
 struct cl_reserved *cl_reserved_at_locked(uint64_t address);

@@ -62,7 +62,7 @@ CL_HOT CUresult cl_virtual_make(CUmemGenericAllocationHandle *handle, size_t siz
 			 unsigned long long flags)
 {
 	const unsigned int fd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, fabric = 8; /* no name before CUDA 12.3 */
-	static CL_HOT_DATA _Atomic int asked_for = -1; /* the last device whose UUID was asked for: to compare it is cheaper */
+	static _Atomic int asked_for = -1; /* the last device whose UUID was asked for: to compare it is cheaper */
 	struct cl_physical what = { .size = size };
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	uint8_t uuid[CL_UUID];
@@ -517,7 +517,6 @@ static bool ended_locked(struct cl_exporter *ex, uint64_t address, uint64_t size
 static __attribute__((noinline)) void ended_beside_others(struct cl_exporter *ex, uint64_t address, uint64_t size,
 							  bool unmapped)
 {
-	CL_UNCANCELLED;
 	bool orphaned;
 
 	cl_lock(&cl_exports_lock);

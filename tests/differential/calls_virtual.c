@@ -99,10 +99,10 @@ bool virtual_can_work(void)
 
 /* ---------------------------------------------------------------- one's own memory */
 /*
- * On a GPU a region is aligned.  Culimbo keeps freed blocks and maps imports, so without that a region may lie
- * elsewhere under it.  A driver gave wrong bases there, as if it rounded pointers down to 16 MiB (doc/measurements.md,
- * fact 21).  In aligned regions such a base is right, or wrong, for the same pages on both sides.  Regions that touch
- * each other are played without --gpu only.
+ * On a GPU a region is aligned.  Under culimbo it may get another address than bare, because freed blocks and imports
+ * take addresses.  Drivers gave wrong bases, as if they rounded pointers down to 16 MiB (doc/measurements.md, fact 21).
+ * If that is what they do, a base is right, or wrong, for the same pages of an aligned region, bare and under culimbo.
+ * Regions that touch each other are played on the plain simulated driver only.
  */
 static void reserve(unsigned int slot)
 {

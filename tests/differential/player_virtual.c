@@ -88,7 +88,8 @@ static CUresult sample(CUdeviceptr from, struct answer *a)
 
 /*
  * Prints how far the pointer is from the base.  Even bare, a GPU's driver may give a range that the pointer is not in,
- * and the distance then depends on the region's address (doc/measurements.md, fact 21).  So it prints "outside" instead.
+ * and the distance then depends on the region's address (doc/measurements.md, fact 21).  So it prints "outside" instead, and
+ * whether that base is the region's beginning.
  */
 static CUresult query(const struct order *o, struct answer *a)
 {
@@ -107,7 +108,7 @@ static CUresult query(const struct order *o, struct answer *a)
 	if (!result && p - base < size)
 		snprintf(from_base, sizeof(from_base), "+%llu", (unsigned long long)(p - base));
 	else if (!result)
-		snprintf(from_base, sizeof(from_base), "outside");
+		snprintf(from_base, sizeof(from_base), base == region[o->slot] ? "outside(start)" : "outside");
 	snprintf(a->text, sizeof(a->text), "%s/%zu start=%d:%d size=%d:%zu types=%d:%llu legacy=%d:%d", from_base, size,
 		 r[0], r[0] ? 0 : start == region[o->slot], r[1], range, r[2], types, r[3], (int)legacy);
 	return result;

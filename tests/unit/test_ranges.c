@@ -233,6 +233,37 @@ static void test_what_the_driver_refuses_stays(void **state)
 	assert_null(cl_physical_find_locked(3));
 }
 
+static void test_what_was_freed_past_us_makes_room_for_what_comes_after_it(void **state)
+{
+	struct cl_reserved *reserved;
+
+	(void)state;
+	/* freed while another thread unmaps: the mapping is still listed, so the reservation stays */
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	map(1, AT, PIECE);
+	assert_null(cl_reserved_take_locked(AT, 16 * PIECE));
+	unmap(AT, PIECE);
+	/* the driver gives the addresses anew, in two parts */
+	cl_reserved_add_locked(AT, 4 * PIECE);
+	cl_reserved_add_locked(AT + 8 * PIECE, 8 * PIECE);
+	map(2, AT + PIECE, PIECE);
+	assert_null(cl_reserved_at_locked(AT + 5 * PIECE));
+	unmap(AT + PIECE, PIECE);
+	reserved = cl_reserved_take_locked(AT, 4 * PIECE);
+	assert_non_null(reserved);
+	cl_reserved_free(reserved);
+	assert_null(cl_reserved_at_locked(AT));
+	assert_non_null(cl_reserved_at_locked(AT + 8 * PIECE));
+	/* of one that has a mapping all stays, and the newer of two is found and taken */
+	map(3, AT + 8 * PIECE, PIECE);
+	cl_reserved_add_locked(AT + 8 * PIECE, 8 * PIECE);
+	reserved = cl_reserved_at_locked(AT + 8 * PIECE);
+	assert_int_equal(reserved->ranges, 0);
+	assert_ptr_equal(cl_reserved_take_locked(AT + 8 * PIECE, 8 * PIECE), reserved);
+	cl_reserved_free(reserved);
+	assert_true(cl_range_is_shareable(cl_range_at_locked(AT + 8 * PIECE)));
+}
+
 static void test_without_memory_an_entry_is_missing(void **state)
 {
 	(void)state;
@@ -259,6 +290,7 @@ int main(void)
 		TEST(test_only_a_whole_allocation_is_shared),
 		TEST(test_an_allocation_stays_while_it_is_mapped),
 		TEST(test_what_the_driver_refuses_stays),
+		TEST(test_what_was_freed_past_us_makes_room_for_what_comes_after_it),
 		TEST(test_without_memory_an_entry_is_missing),
 	};
 
