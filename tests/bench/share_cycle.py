@@ -45,7 +45,7 @@ import time
 sys.dont_write_bytecode = True
 from share_cycle_check import check # noqa: E402 (nothing is written beside the source)
 from share_cycle_results import ( # noqa: E402
-    MIB, SLACK, SURE, Result, Tap, judge, judge_bystander, named, profile, say, setting_name, table, whole_pages)
+    BESIDE_A_BLOCK, MIB, SLACK, SURE, Result, Tap, judge, judge_bystander, named, profile, say, setting_name, table, whole_pages)
 
 # variants where only one side runs under culimbo: the role that runs without
 ALONE = {'exporter alone': 'consumer', 'consumer alone': 'exporter'}
@@ -228,12 +228,16 @@ class Bench:
         for role in roles:
             role.ready()
         budgets = exporters * whole_pages(self.budget)
-        roles[0].say(f'leave {budgets + exporters * (consumers * whole_pages(size) + SLACK)}')
+        roles[0].say(f'leave {budgets + exporters * consumers * whole_pages(size) + self.spare(exporters)}')
         roles[0].ready()
         if len(roles) > 1 and roles[1].ask(f'keep {budgets + more}')['result']:
             roles[1].fail('got no memory')
         roles[0].say('go')
         return roles
+
+    def spare(self, exporters):
+        """What a bystander leaves beyond the budgets and what the exporters need."""
+        return exporters * SLACK + (BESIDE_A_BLOCK if self.args.gpu else 0)
 
     def play(self, variant, size, consumers, work, seconds, cycles=1, bystander=False, late=None,
              options=None, ends=False, exporters=1, more=0):
@@ -258,6 +262,7 @@ class Bench:
         found['least'] = min(found['least_free'], found['watched']['least'])
         if bystander:
             found['bystander'] = beside[0].ask('stop')
+            found['spare'] = self.spare(exporters)
         for role in roles + beside:
             role.end()
         return found

@@ -13,6 +13,9 @@ SURE = 6 # rounds: of fewer, the least and the greatest ratio are no interval of
 # 2 MiB where 1 KiB blocks wait.  So handles, opens, page tables and culimbo's stream take nothing that the contexts
 # did not have.  Bystanders used to leave 64 MiB more, and of these 63.9 MiB were free all the time.
 SLACK = 4 * MIB
+# What a GPU's driver needs beside a bystander's own block, which is most of the device: page tables, we think.  Bare, a
+# bystander got 76,562 MiB, and 3.1 MiB were left.  It was refused 77,086 MiB with 2.7 MiB more free (doc/performance.md).
+BESIDE_A_BLOCK = 4 * MIB
 
 
 def whole_pages(size):
@@ -217,12 +220,14 @@ def judge(tap, results, budget):
 
 def judge_bystander(tap, name, found):
     beside = found['bystander']
+    spare = (beside['free_then'] - beside['bytes']) / MIB
     tap.ok(beside['failures'] == 0 and beside['attempts'] > 0,
            f'{name}: a bystander without culimbo got {beside["bytes"] / MIB:.0f} MiB '
-           f'{beside["attempts"] - beside["failures"]} of {beside["attempts"]} times'
-           + (f' (error {beside["first_failure"]}; at least {beside["free_then"] / MIB:.1f} MiB were free then, '
-              f'{(beside["bytes"] - beside["free_then"]) / MIB:.1f} MiB less than it asked for; {SLACK / MIB:.0f} MiB '
-              'were left beyond what is needed)' if beside['failures'] else ''))
+           f'{beside["attempts"] - beside["failures"]} of {beside["attempts"]} times, '
+           f'{found["watched"]["least"] / MIB:.1f} MiB were left at least'
+           + (f' (error {beside["first_failure"]}; after that {beside["free_then"] / MIB:.1f} MiB were free at least, '
+              f'{abs(spare):.1f} MiB {"more" if spare > 0 else "less"} than it asked for; '
+              f'{found["spare"] / MIB:.0f} MiB were left beyond what is needed)' if beside['failures'] else ''))
     tap.ok(not (found['wrong'] or found['refused'] or found['failed_allocs']),
            f'{name}: beside it {found["wrong"]} wrong bytes, {found["refused"]} refused opens, '
            f'{found["failed_allocs"]} failed allocations of {found["cycles"]} cycles'
