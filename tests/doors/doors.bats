@@ -82,6 +82,19 @@ linked_says() {
 	same "$(linked_says cuCtxDetach)" "shim no_references_wait -1,shim call_begin -1,driver cuCtxDetach,shim call_end,cuCtxDetach 0"
 }
 
+@test "linked: a process that writes a trace tells when it began to free, and what" {
+	export STUB_TRACING=1
+	for call in cuMemFree_v2 cuMemFreeAsync cuMemFreeAsync_ptsz; do
+		said=$(linked_says $call)
+		echo "$said"
+		[[ $said == "shim trace now,driver $call,shim trace freed 0x"*" since 1,$call 0,shim end" ]]
+	done
+	export STUB_SHARING=1
+	[[ $(linked_says cuMemFree_v2) == "shim trace now,shim free,driver cuMemFree_v2,shim trace freed "* ]]
+	[[ $(linked_says cuMemFreeAsync) == "shim trace now,shim free_async legacy,driver cuMemFreeAsync,shim trace freed "* ]]
+	[[ $(linked_says cuMemFreeAsync_ptsz) == "shim trace now,shim free_async per_thread,driver cuMemFreeAsync_ptsz,shim trace freed "* ]]
+}
+
 @test "linked: a process that shares comes to the shim with each" {
 	export STUB_SHARING=1
 	[[ $(linked_says cuMemFree_v2) == "shim free,driver cuMemFree_v2,"* ]]

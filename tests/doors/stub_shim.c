@@ -4,6 +4,7 @@
  * calls the driver.  It tests the preload alone.
  *
  * STUB_SHARING=1   the process shares from the start
+ * STUB_TRACING=1   it writes a trace
  * STUB_MIRRORS=1   another process's virtual memory is open
  * STUB_RETRIES=N   the free-memory callbacks give something back N times
  * STUB_STATUS=N    the exit status that cl_process_end() wants
@@ -23,7 +24,9 @@ __attribute__((constructor)) static void share(void)
 	if (getenv("STUB_MIRRORS"))
 		cl_mirrors_n = 1;
 	if (getenv("STUB_SHARING"))
-		cl_sharing_flag = 1;
+		cl_sharing_flag |= CL_SHARES;
+	if (getenv("STUB_TRACING"))
+		cl_sharing_flag |= CL_TRACES;
 }
 
 static int number(const char *name, int otherwise)
@@ -35,13 +38,13 @@ static int number(const char *name, int otherwise)
 
 #define SAY(...) dprintf(2, "shim " __VA_ARGS__)
 
-/* never called: the flag for tracing is never set */
 void cl_trace_begin(void)
 {
 }
 uint64_t cl_trace_now(void)
 {
-	return 0;
+	SAY("trace now\n");
+	return 1;
 }
 void cl_trace_allocated(const CUdeviceptr *dptr, size_t bytes, CUresult result)
 {
@@ -49,7 +52,7 @@ void cl_trace_allocated(const CUdeviceptr *dptr, size_t bytes, CUresult result)
 }
 void cl_trace_freed(CUdeviceptr dptr, uint64_t began)
 {
-	SAY("trace freed %llu\n", (unsigned long long)dptr);
+	SAY("trace freed %#llx since %ju\n", (unsigned long long)dptr, (uintmax_t)began);
 }
 
 CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
