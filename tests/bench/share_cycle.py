@@ -45,7 +45,7 @@ import time
 sys.dont_write_bytecode = True
 from share_cycle_check import check # noqa: E402 (nothing is written beside the source)
 from share_cycle_results import ( # noqa: E402
-    BESIDE_A_BLOCK, MIB, SLACK, SURE, Result, Tap, judge, judge_bystander, named, profile, say, setting_name, table, whole_pages)
+    LAST, MIB, SLACK, SURE, Result, Tap, judge, judge_bystander, named, profile, say, setting_name, table, whole_pages)
 
 # variants where only one side runs under culimbo: the role that runs without
 ALONE = {'exporter alone': 'consumer', 'consumer alone': 'exporter'}
@@ -237,7 +237,7 @@ class Bench:
 
     def spare(self, exporters):
         """What a bystander leaves beyond the budgets and what the exporters need."""
-        return exporters * SLACK + (BESIDE_A_BLOCK if self.args.gpu else 0)
+        return exporters * SLACK + (LAST if self.args.gpu else 0)
 
     def play(self, variant, size, consumers, work, seconds, cycles=1, bystander=False, late=None,
              options=None, ends=False, exporters=1, more=0):

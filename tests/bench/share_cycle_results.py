@@ -13,9 +13,9 @@ SURE = 6 # rounds: of fewer, the least and the greatest ratio are no interval of
 # 2 MiB where 1 KiB blocks wait.  So handles, opens, page tables and culimbo's stream take nothing that the contexts
 # did not have.  Bystanders used to leave 64 MiB more, and of these 63.9 MiB were free all the time.
 SLACK = 4 * MIB
-# What a GPU's driver needs beside a bystander's own block, which is most of the device: page tables, we think.  Bare, a
-# bystander got 76,562 MiB, and 3.1 MiB were left.  It was refused 77,086 MiB with 2.7 MiB more free (doc/performance.md).
-BESIDE_A_BLOCK = 4 * MIB
+# The last of a GPU's free memory, which its driver does not give.  With 2.7 MiB to spare it refused a bystander 77,086 MiB
+# and, at first, the exporter 64 MiB.  With 3.1 MiB to spare it gave both (doc/performance.md).
+LAST = 4 * MIB
 
 
 def whole_pages(size):
