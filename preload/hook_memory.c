@@ -302,7 +302,7 @@ static CUresult free_now(CUdeviceptr dptr)
 	return cl_sharing() ? cl_memory_free(dptr) : cl_driver.cuMemFree_v2(dptr);
 }
 
-/* Kept out of the hook, which then needs no stack frame in a process that neither shares nor traces. */
+/* Not inlined: so the hook needs no stack frame unless it traces. */
 static __attribute__((noinline)) CUresult free_traced(CUdeviceptr dptr)
 {
 	return FREED(dptr, free_now(dptr));

@@ -89,8 +89,8 @@ static inline void cl_door_leave(const struct cl_cancel_state *state)
 	bool passes = cl_door_is_fast_of_all()
 
 /*
- * As CL_DOOR_FAST_OF_ALL, but the thread is not cancelled at all until the function returns, not even in the driver's call.
- * Then errno is what it was before.
+ * As CL_DOOR_FAST_OF_ALL, but the thread cannot be cancelled until the function returns, not even in the driver's call.
+ * The function leaves errno as it was.
  */
 #define CL_DOOR_FAST_UNCANCELLED(passes)                                          \
 	CL_UNCANCELLED;                                                           \

@@ -4,12 +4,12 @@
  * lie side by side in the library, so a call reads few pages of code: the driver's own work has emptied the
  * processor's caches before.  That took a fifth off what they add on the simulated driver (`hand_over alone`).
  *
- * CL_HOT_DATA stands before a variable that such functions read and that is seldom written.  CL_HOT_LOCKED stands before
- * one that they write under a lock, and before that lock.  Each sort has a section of its own.  So a call touches few
- * pages of data, and a thread that writes under the lock does not take the words away that other threads only read.
- * One word lies elsewhere: the collector of struct cl_exporter says whether a thread does its work.
+ * CL_HOT_DATA marks a variable that such functions read and that is seldom written.  CL_HOT_LOCKED marks a variable that
+ * they write under a lock, and the lock itself.  Each sort has a section of its own.  So a call touches few pages of
+ * data, and a thread that writes under the lock does not take from other threads' caches the words that they only read.
+ * One word that they read lies elsewhere: collector.no_thread of cl_exporter.
  *
- * In a build with AddressSanitizer they have no sections: it guards no variable that has one.
+ * AddressSanitizer guards no variable that has a section, so its builds have none.
  */
 #ifndef CL_HOT_H
 #define CL_HOT_H

@@ -12,9 +12,9 @@
 #include "shim/base/log.h"
 #include "shim/exporter/ranges.h"
 
-/* The first 64 bytes, a line of the processor's cache, are all that a lookup reads of this. */
+/* A lookup of a reservation reads only the first 64 bytes of this, a line of the processor's cache. */
 static CL_HOT_LOCKED struct {
-	struct cl_reserved *found;     /* by the last lookup; NULL after one was added or taken out */
+	struct cl_reserved *found;     /* what a lookup found last; NULL after a change of the table */
 	struct cl_reserved **reserved; /* all of them, in order of their addresses */
 	uint32_t reserved_n, reserved_room;
 	struct cl_table by_handle; /* the allocations */
@@ -156,7 +156,10 @@ CL_HOT struct cl_reserved *cl_reserved_at_locked(uint64_t address)
 	n = count_below(address);
 	if (!n || !lies_in(known.reserved[n - 1], address))
 		return NULL;
-	return known.found = known.reserved[n - 1];
+	/* an old one that a newer one overlaps does not speak for all of its addresses */
+	if (n == known.reserved_n || !lies_in(known.reserved[n - 1], known.reserved[n]->base))
+		known.found = known.reserved[n - 1];
+	return known.reserved[n - 1];
 }
 
 void cl_reserved_put_back_locked(struct cl_reserved *reserved)
@@ -192,7 +195,7 @@ static struct cl_reserved *take_out(size_t n)
 	return reserved;
 }
 
-/* Of what lies from @base on nothing can be left: the driver has given these addresses anew. */
+/* Takes out older reservations that overlap these addresses: the driver has freed them.  Those with mappings stay. */
 static void forget_freed_locked(uint64_t base, uint64_t size)
 {
 	for (size_t n = count_below(base + size - 1); n-- > 0;) {

@@ -81,9 +81,12 @@ void cl_physical_released_locked(struct cl_physical *physical, bool released);
 void cl_physical_free(struct cl_physical *physical);
 
 /* --------------------------------------------------------------- reservations */
-/* The driver has reserved these addresses.  A reservation of them that is still in the table was freed past our hooks. */
+/*
+ * The driver has reserved these addresses.  An older reservation of them that is still in the table has been freed: past our
+ * hooks, or while another thread unmapped there.  It is taken out, unless it has mappings.
+ */
 void cl_reserved_add_locked(uint64_t base, uint64_t size);
-/* Returns the reservation in which @address lies, or NULL. */
+/* Returns the reservation in which @address lies, or NULL.  Of two that overlap: the one that begins later, or else is newer. */
 struct cl_reserved *cl_reserved_at_locked(uint64_t address);
 /*
  * take() comes before the driver frees a reservation.  It takes the one that begins at @base out of the

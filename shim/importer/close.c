@@ -26,8 +26,8 @@ static struct cl_mapping *find_to_close_locked(enum cl_kind kind, uint64_t key, 
 }
 
 /*
- * Several contexts have opened @key.  Returns the mapping of the current context if that has one open, else the
- * oldest one, or NULL if none is open any more.  Lets go of the lock meanwhile.
+ * Several contexts have opened @key.  Returns the mapping of the current context if that has one open, else that of
+ * the oldest open that is not being closed, or NULL if none is open any more.  Lets go of the lock meanwhile.
  */
 static struct cl_mapping *find_of_current(enum cl_kind kind, uint64_t key)
 {

@@ -39,7 +39,8 @@ struct cl_mapping {
 	struct cl_link link;   /* in the table, if it is the oldest mapping at its address */
 	/*
 	 * The chain of an address, oldest first: others were opened in another context, are just being closed, or have a
-	 * hold that is lost.  The oldest one is closed first.  So the newest hold, which surely counts, goes last.
+	 * hold that is lost.  A close takes the current context's first, else the oldest.  So of one context's
+	 * opens the newest hold, the one that surely counts, goes last.
 	 */
 	struct cl_node node;
 	struct cl_hold *hold;     /* NULL: unmanaged */

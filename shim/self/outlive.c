@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shim/base/descriptor.h"
+#include "shim/base/last_closed.h"
 #include "shim/base/options.h"
 #include "shim/base/own_fd.h"
 #include "shim/self/outlive.h"
@@ -20,7 +21,8 @@
  */
 static struct {
 	_Atomic pid_t pid;
-	struct cl_own_fd file;
+	struct cl_own_fd file; /* the socket that has the file in its queue; or the file itself */
+	bool queued;
 } lock;
 
 /*
@@ -49,13 +51,42 @@ static int ask(int fd, int command, struct flock *about)
 	return err;
 }
 
+/* Returns a descriptor of the file that our lock is on, for give_back(), or -errno. */
+static int take_file(void)
+{
+	return lock.queued ? cl_last_closed_look(lock.file.fd) : lock.file.fd;
+}
+static void give_back(int fd)
+{
+	if (lock.queued && fd >= 0)
+		close(fd);
+}
+
 /* Returns true if this process has the lock, and the directory that it is on is still there. */
 static bool is_kept(void)
 {
 	struct stat st;
+	bool kept;
+	int fd;
 
-	return atomic_load_explicit(&lock.pid, memory_order_acquire) == getpid() && cl_own_fd_is_ours(&lock.file) &&
-	       !fstat(lock.file.fd, &st) && st.st_nlink;
+	if (atomic_load_explicit(&lock.pid, memory_order_acquire) != getpid() || !cl_own_fd_is_ours(&lock.file))
+		return false;
+	fd = take_file();
+	/* without a free number nobody can look, nor could take it anew */
+	kept = fd == -EMFILE || (fd >= 0 && !fstat(fd, &st) && st.st_nlink);
+	give_back(fd);
+	return kept;
+}
+
+/* Has this process keep the file of @fd, which has our lock. */
+static void keep(int fd)
+{
+	int socket = cl_last_closed_put(fd);
+
+	lock.queued = socket >= 0;
+	/* the former one, of a removed directory or of a parent without fork handlers, is left to its copies */
+	lock.file = cl_own_fd_of(lock.queued ? cl_fd_move_high(socket, &cl_self_known.room) : fd);
+	atomic_store_explicit(&lock.pid, getpid(), memory_order_release);
 }
 
 static void take(void)
@@ -78,9 +109,7 @@ static void take(void)
 			break;
 		}
 		if (st.st_nlink) {
-			/* the former one, of a removed directory or of a parent without fork handlers, is left to its copies */
-			lock.file = cl_own_fd_of(fd);
-			atomic_store_explicit(&lock.pid, getpid(), memory_order_release);
+			keep(fd);
 			return;
 		}
 		close(fd);
@@ -124,25 +153,30 @@ void cl_outlive_keep(void)
 bool cl_outlive_is_outlived(const struct cl_identity *who)
 {
 	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(who), .l_len = 1 };
-	int fd, err;
+	/* our own lock does not count: @who may be this process as it was before it called exec */
+	bool kept = who->pid && is_kept(), is;
+	int fd;
 
 	if (!who->pid)
 		return false;
-	/* our own lock does not count: @who may be this process as it was before it called exec */
-	if (is_kept())
-		return !ask(lock.file.fd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
-	fd = cl_self_open_dir(false);
+	fd = kept ? take_file() : cl_self_open_dir(false);
 	if (fd < 0)
 		return false;
-	err = ask(fd, F_OFD_GETLK, &about);
-	close(fd);
-	return !err && about.l_type != F_UNLCK;
+	is = !ask(fd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
+	if (kept)
+		give_back(fd);
+	else
+		close(fd);
+	return is;
 }
 
 bool cl_outlive_uses(int dirfd)
 {
 	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-
 	/* by our own open file, whose lock does not count, if it is of this directory */
-	return !ask(is_kept() ? lock.file.fd : dirfd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
+	int fd = is_kept() ? take_file() : -EBADF;
+	bool is = !ask(fd < 0 ? dirfd : fd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
+
+	give_back(fd);
+	return is;
 }

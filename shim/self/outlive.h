@@ -10,7 +10,8 @@
  * A process that has called cuInit() therefore takes a lock before its first fork, on a byte of the
  * directory of exporter files that its identity gives.  The lock belongs to the open file, whose
  * descriptor is copied, closed and ended by exec as the driver's are: the kernel drops the lock when the
- * last copy is gone.
+ * last copy is gone.  A process that ends is slow to close the driver's files: meanwhile the GPU still works for it.  So it
+ * closes ours after those (base/last_closed.h).
  *
  * What must hold: a process that never forks has no descriptor and no directory from this.  A child
  * that runs no fork handlers (clone()) has what its parent had.  Where the kernel or the file system

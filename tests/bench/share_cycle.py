@@ -22,7 +22,7 @@ median of the rounds' ratios lies with 95 %, then a line of TAP for each limit:
     A setting that is beyond one of these two, while the interval reaches to the limit or there are fewer than
     six rounds, is played again, for a third of --limit at most; if it is still so, its line says "not sure"
   - no wrong byte, no refused open, no allocation that failed
-  - a bystander without culimbo, which takes all but what bare needs and the budget, never fails; nor one
+  - a bystander without culimbo, which takes all but what bare needs, the budget and spare(), never fails; nor one
     beside two exporters, which takes all but what both need and the sum of their budgets.  The control is the
     same beside bare exporters, while a keeper has allocated the sum of the budgets: a process that shares nothing
 

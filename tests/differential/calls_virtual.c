@@ -99,10 +99,10 @@ bool virtual_can_work(void)
 
 /* ---------------------------------------------------------------- one's own memory */
 /*
- * On a GPU a region is aligned.  Under culimbo it may get another address than bare, because freed blocks and imports
- * take addresses.  Drivers gave wrong bases, as if they rounded pointers down to 16 MiB (doc/measurements.md, fact 21).
- * If that is what they do, a base is right, or wrong, for the same pages of an aligned region, bare and under culimbo.
- * Regions that touch each other are played on the plain simulated driver only.
+ * With settings->gpu a region is aligned to 32 MiB.  Under culimbo it may get another address than bare, because freed
+ * blocks and imports take addresses.  One driver gave wrong bases, as if it rounded pointers down to 16 MiB
+ * (doc/measurements.md, fact 21).  If it does, the same pages of an aligned region get a wrong base, bare and under culimbo.
+ * So regions that touch each other are played only without settings->gpu.
  */
 static void reserve(unsigned int slot)
 {

@@ -88,8 +88,8 @@ static CUresult sample(CUdeviceptr from, struct answer *a)
 
 /*
  * Prints how far the pointer is from the base.  Even bare, a GPU's driver may give a range that the pointer is not in,
- * and the distance then depends on the region's address (doc/measurements.md, fact 21).  So it prints "outside" instead, and
- * whether that base is the region's beginning.
+ * and the distance then depends on the region's address (doc/measurements.md, fact 21).  For such a
+ * range it prints "outside", or "outside(start)" if the base is the region's beginning.
  */
 static CUresult query(const struct order *o, struct answer *a)
 {

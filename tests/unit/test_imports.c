@@ -212,7 +212,7 @@ IN_A_CHILD(who_was_taken_for_dead_opens_what_has_the_record_now)
 	finish();
 }
 
-/* Each time there is one more open of that address.  Only the newest one's hold is worth something: it goes last. */
+/* Each time there is one more open of that address.  Only the newest one's hold counts, so it must go last. */
 IN_A_CHILD(who_was_taken_for_dead_twice_holds_what_the_record_has_now_to_the_last_close)
 {
 	CUipcMemHandle now;

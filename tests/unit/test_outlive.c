@@ -7,15 +7,26 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "shim/base/last_closed.h"
 #include "shim/base/options.h"
 #include "shim/self/outlive.h"
 #include "shim/self/self.h"
 
-enum { SOON = 5000 };
+enum { SOON = 5000, SLOW_BYTES = 128 << 20 };
 static char folder[64];
+
+static bool no_socket;
+int __real_cl_last_closed_put(int fd);
+int __wrap_cl_last_closed_put(int fd);
+int __wrap_cl_last_closed_put(int fd)
+{
+	return no_socket ? -ETOOMANYREFS : __real_cl_last_closed_put(fd);
+}
 
 /* What a process tells of itself and of its child. */
 struct told {
@@ -23,12 +34,26 @@ struct told {
 	pid_t child;
 };
 
-enum child { PAUSES, EXECS, CLOSES, FORKS_TOO, NO_HANDLERS };
+enum child { PAUSES, EXECS, CLOSES, FORKS_TOO, NO_HANDLERS, IS_SLOW };
 
 static void pause_for_ever(void)
 {
 	for (;;)
 		pause();
+}
+
+/* Opens a file that the kernel is slow to close, as the driver's are: it gives much memory back.  Its number is above @line. */
+static void open_slow_file(int line)
+{
+	int low = memfd_create("slow", MFD_CLOEXEC), fd = fcntl(low, F_DUPFD_CLOEXEC, line + 1);
+	char *at;
+
+	CHECK(fd >= 0 && !ftruncate(fd, SLOW_BYTES));
+	close(low);
+	at = mmap(NULL, SLOW_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(at != MAP_FAILED);
+	memset(at, 1, SLOW_BYTES);
+	munmap(at, SLOW_BYTES);
 }
 
 static void be_the_child(enum child how)
@@ -58,22 +83,29 @@ static void fork_one(int line, enum child how)
 		be_the_child(how);
 	if (how == FORKS_TOO)
 		waitpid(told.child, NULL, 0);
+	if (how == IS_SLOW)
+		open_slow_file(line);
 	CHECK_EQUAL(write(line, &told, sizeof told), sizeof told);
 	CHECK(read(line, &byte, 1) <= 0);
 	pause_for_ever();
 }
 
-static struct told start(pid_t *pid, enum child how)
+static struct told start_with(int *line, pid_t *pid, enum child how)
 {
 	struct told told;
-	int line;
 
 	cl_options.dir.text = folder;
-	*pid = fork_with_line(&line);
+	*pid = fork_with_line(line);
 	if (!*pid)
-		fork_one(line, how);
-	CHECK_EQUAL(read(line, &told, sizeof told), sizeof told);
+		fork_one(*line, how);
+	CHECK_EQUAL(read(*line, &told, sizeof told), sizeof told);
 	return told;
+}
+static struct told start(pid_t *pid, enum child how)
+{
+	int line;
+
+	return start_with(&line, pid, how);
 }
 
 /* Ends the process alone, not its child. */
@@ -100,6 +132,31 @@ IN_A_CHILD(a_killed_process_is_outlived_while_its_child_lives)
 	CHECK(!cl_outlive_is_outlived(&other));
 	CHECK(!kill(-pid, SIGKILL));
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
+}
+
+/*
+ * The slow file has a higher number than the line to this test.  The kernel finishes it before the line, and our lock must
+ * be the last of the three.
+ */
+IN_A_CHILD(the_lock_lasts_until_all_other_files_are_closed)
+{
+	struct told told;
+	uint64_t until;
+	pid_t pid;
+	int line;
+	char byte;
+
+	told = start_with(&line, &pid, IS_SLOW);
+	CHECK(!kill(told.child, SIGKILL));
+	CHECK(cl_outlive_is_outlived(&told.who));
+	CHECK(!kill(pid, SIGKILL));
+	/* without a pause: the slow file is closed after some 20 ms */
+	until = test_now() + SOON * UINT64_C(1000000);
+	while (cl_outlive_is_outlived(&told.who) && test_now() < until)
+		;
+	CHECK_EQUAL(recv(line, &byte, 1, MSG_DONTWAIT), 0);
+	CHECK(test_now() < until);
+	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
 }
 
 IN_A_CHILD(a_child_that_called_exec_does_not_count)
@@ -203,6 +260,30 @@ IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
 	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
 	CHECK(COMES_TRUE(!cl_outlive_uses(dirfd), SOON));
 	(void)told;
+}
+
+/* Then the lock is gone while the other files are being closed, but not before. */
+IN_A_CHILD(without_a_socket_the_lock_is_there_all_the_same)
+{
+	struct told told;
+	unsigned int before;
+	pid_t pid;
+	int dirfd;
+
+	no_socket = true;
+	told = start(&pid, PAUSES);
+	end(pid);
+	CHECK(cl_outlive_is_outlived(&told.who));
+	CHECK(!kill(-pid, SIGKILL));
+	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
+	before = descriptors();
+	cl_outlive_watch_forks();
+	for (int i = 0; i < 3; i++)
+		fork_and_wait();
+	CHECK(cl_outlive_took());
+	CHECK_EQUAL(descriptors(), before + 1);
+	dirfd = open(folder, O_RDONLY | O_DIRECTORY);
+	CHECK(!cl_outlive_uses(dirfd));
 }
 
 /* Asks in another process: a lock of its own open file does not count. */
@@ -313,6 +394,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_killed_process_is_outlived_while_its_child_lives),
+		cmocka_unit_test(the_lock_lasts_until_all_other_files_are_closed),
+		cmocka_unit_test(without_a_socket_the_lock_is_there_all_the_same),
 		cmocka_unit_test(a_child_that_called_exec_does_not_count),
 		cmocka_unit_test(nor_does_one_that_has_closed_its_descriptors),
 		cmocka_unit_test(a_grandchild_counts),

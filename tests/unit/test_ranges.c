@@ -261,6 +261,12 @@ static void test_what_was_freed_past_us_makes_room_for_what_comes_after_it(void 
 	assert_int_equal(reserved->ranges, 0);
 	assert_ptr_equal(cl_reserved_take_locked(AT + 8 * PIECE, 8 * PIECE), reserved);
 	cl_reserved_free(reserved);
+	/* nor does it speak for the addresses of a newer one that lies in it, after a lookup beside that */
+	cl_reserved_add_locked(AT + 10 * PIECE, 2 * PIECE);
+	reserved = cl_reserved_at_locked(AT + 10 * PIECE);
+	assert_int_equal(reserved->base, AT + 10 * PIECE);
+	assert_int_equal(cl_reserved_at_locked(AT + 9 * PIECE)->base, AT + 8 * PIECE);
+	assert_ptr_equal(cl_reserved_at_locked(AT + 10 * PIECE), reserved);
 	assert_true(cl_range_is_shareable(cl_range_at_locked(AT + 8 * PIECE)));
 }
 
