@@ -6,7 +6,7 @@
 
 Reads doc/results/*/*.tap: the tables of run.sh, matrix.sh and pool_clients.sh, and when and where
 they ran.  The page shows the latest run of each client on each kind of machine.  A run that failed
-bare says nothing about culimbo and is left out.  A client that `matrix.sh --list` or
+bare, or whose processes got no memory for a context, says nothing about culimbo and is left out.  A client that `matrix.sh --list` or
 `pool_clients.sh --list` prints and that has not run on a GPU yet is marked so.  With --check nothing
 is written; the exit status is 1 when the page differs from the results.
 """
@@ -141,6 +141,12 @@ def rows_of(text):
         yield name, version_of(name, text), door, what, bare, ours, "yes" if good else "DIFFERS", ""
 
 
+def without_context(text):
+    """Returns the clients of which a process got no context, since others had all of the device's memory."""
+    return set(re.findall(r"^not ok \d+ - (\S+): .*\n(?:#.*\n)*?#.*\bcuDevicePrimaryCtxRetain\(.*: CUDA_ERROR_OUT_OF_MEMORY",
+                          text, re.MULTILINE))
+
+
 def collect():
     """Returns {name: {kind: (where, row)}}; a later result replaces an earlier one."""
     seen = {}
@@ -148,9 +154,9 @@ def collect():
         text = path.read_text(encoding="utf-8", errors="replace")
         kind, where = machine_of(text, path.parent.name)
         # for example when no time was left for it; output that was cut may stand before it in its line
-        failed_bare = set(re.findall(r"\bnot ok \d+ - (\S+): runs bare", text))
+        says_nothing = set(re.findall(r"\bnot ok \d+ - (\S+): runs bare", text)) | without_context(text)
         for row in rows_of(text):
-            if row[0] in failed_bare:
+            if row[0] in says_nothing:
                 continue
             kinds = seen.setdefault(row[0], {})
             old = kinds.get(kind)
