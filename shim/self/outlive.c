@@ -161,7 +161,7 @@ bool cl_outlive_is_outlived(const struct cl_identity *who)
 		return false;
 	fd = kept ? take_file() : cl_self_open_dir(false);
 	if (fd < 0)
-		return false;
+		return fd == -EMFILE || fd == -ENFILE;
 	is = !ask(fd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
 	if (kept)
 		give_back(fd);

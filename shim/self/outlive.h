@@ -37,8 +37,8 @@ void cl_outlive_keep(void);
 bool cl_outlive_took(void);
 
 /*
- * Returns true while a process that was forked by @who has the contexts of @who, which has ended.  In doubt
- * false.  Some system calls.  Any thread.
+ * Returns true while a process that was forked by @who has the contexts of @who, which has ended; and if there is no free
+ * descriptor to ask with.  In any other doubt false.  Some system calls.  Any thread.
  */
 bool cl_outlive_is_outlived(const struct cl_identity *who);
 

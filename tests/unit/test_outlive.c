@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -286,6 +287,31 @@ IN_A_CHILD(without_a_socket_the_lock_is_there_all_the_same)
 	CHECK(!cl_outlive_uses(dirfd));
 }
 
+/* Whether this process has a lock of its own or not. */
+IN_A_CHILD(without_a_free_descriptor_a_process_counts_as_outlived)
+{
+	struct cl_identity other;
+	struct rlimit before;
+	struct told told;
+	pid_t pid;
+
+	told = start(&pid, PAUSES);
+	end(pid);
+	other = told.who;
+	other.pid++;
+	CHECK(!getrlimit(RLIMIT_NOFILE, &before));
+	for (int i = 0; i < 2; i++) {
+		CHECK(!prlimit(0, RLIMIT_NOFILE, &(struct rlimit){ 0, before.rlim_max }, NULL));
+		CHECK(cl_outlive_is_outlived(&told.who) && cl_outlive_is_outlived(&other));
+		CHECK(!setrlimit(RLIMIT_NOFILE, &before));
+		CHECK(cl_outlive_is_outlived(&told.who) && !cl_outlive_is_outlived(&other));
+		cl_outlive_watch_forks();
+		fork_and_wait();
+		CHECK(cl_outlive_took());
+	}
+	CHECK(!kill(-pid, SIGKILL));
+}
+
 /* Asks in another process: a lock of its own open file does not count. */
 static bool another_sees(const struct cl_identity *who)
 {
@@ -396,6 +422,7 @@ int main(void)
 		cmocka_unit_test(a_killed_process_is_outlived_while_its_child_lives),
 		cmocka_unit_test(the_lock_lasts_until_all_other_files_are_closed),
 		cmocka_unit_test(without_a_socket_the_lock_is_there_all_the_same),
+		cmocka_unit_test(without_a_free_descriptor_a_process_counts_as_outlived),
 		cmocka_unit_test(a_child_that_called_exec_does_not_count),
 		cmocka_unit_test(nor_does_one_that_has_closed_its_descriptors),
 		cmocka_unit_test(a_grandchild_counts),
