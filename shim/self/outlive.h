@@ -11,7 +11,8 @@
  * directory of exporter files that its identity gives.  The lock belongs to the open file, whose
  * descriptor is copied, closed and ended by exec as the driver's are: the kernel drops the lock when the
  * last copy is gone.  A process that ends is slow to close the driver's files: meanwhile the GPU still works for it.  So it
- * closes ours after those (base/last_closed.h).
+ * closes ours after those (base/last_closed.h).  If several such processes are killed at the same time, ours may still go
+ * some ms too early.
  *
  * What must hold: a process that never forks has no descriptor and no directory from this.  A child
  * that runs no fork handlers (clone()) has what its parent had.  Where the kernel or the file system

@@ -135,6 +135,21 @@ IN_A_CHILD(a_killed_process_is_outlived_while_its_child_lives)
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
 }
 
+/* Returns true if process @pid has ended, and its parent has not asked for its status. */
+static bool is_zombie(pid_t pid)
+{
+	char path[32], line[256] = "";
+	const char *state;
+	FILE *file;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	file = fopen(path, "re");
+	CHECK(file);
+	state = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+	fclose(file);
+	return state && !strncmp(state, ") Z", 3);
+}
+
 /*
  * The slow file has a higher number than the line to this test.  The kernel finishes it before the line, and our lock must
  * be the last of the three.
@@ -148,7 +163,9 @@ IN_A_CHILD(the_lock_lasts_until_all_other_files_are_closed)
 	char byte;
 
 	told = start_with(&line, &pid, IS_SLOW);
+	/* of two processes that end at the same time either may close a file last, so one ends first */
 	CHECK(!kill(told.child, SIGKILL));
+	CHECK(COMES_TRUE(is_zombie(told.child), SOON));
 	CHECK(cl_outlive_is_outlived(&told.who));
 	CHECK(!kill(pid, SIGKILL));
 	/* without a pause: the slow file is closed after some 20 ms */
