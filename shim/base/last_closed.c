@@ -12,11 +12,11 @@
 struct message {
 	char byte;
 	struct iovec part;
+	struct msghdr head;
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct msghdr head;
 };
 
 static void prepare(struct message *m)

@@ -56,6 +56,7 @@
 	X(nanosleep, EINTR)                                                    \
 	X(syscall, EINTR, EAGAIN, ENOSPC)                                      \
 	X(socket, EMFILE, ENFILE, ENOBUFS, EACCES, EPERM)                      \
+	X(socketpair, EMFILE, ENFILE, ENOBUFS, EACCES, EPERM)                  \
 	X(bind, EADDRINUSE, ENOSPC, EACCES, EROFS)                             \
 	X(listen, EADDRINUSE, EPERM)                                           \
 	X(accept4, EMFILE, ENFILE, ENOMEM, ECONNABORTED, EINTR, EPERM)         \
