@@ -16,8 +16,8 @@
 
 /*
  * Our lock: the process that took it, and the file that it is on.  A child without fork handlers
- * finds its parent's pid here.  Two threads that fork at once may both take it, which does no harm: each
- * lock lasts as long as the other would.
+ * finds its parent's pid here.  Two threads that fork at once may both take it: each lock lasts as long as the other
+ * would.  Known fault: if only one of them gets a socket, .queued may not be of .file, and then nothing counts as outlived.
  */
 static struct {
 	_Atomic pid_t pid;

@@ -257,14 +257,12 @@ static unsigned int descriptors(void)
 	return count_entries("/proc/self/fd");
 }
 
-IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
+/* This process forks some times, for which it needs one descriptor.  Returns the directory, of which nobody else makes use. */
+static int fork_with_a_lock(void)
 {
 	unsigned int before = descriptors();
-	struct told told;
 	int dirfd;
-	pid_t pid;
 
-	cl_options.dir.text = folder;
 	cl_outlive_watch_forks();
 	for (int i = 0; i < 3; i++)
 		fork_and_wait();
@@ -272,6 +270,17 @@ IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
 	CHECK_EQUAL(descriptors(), before + 1);
 	dirfd = open(folder, O_RDONLY | O_DIRECTORY);
 	CHECK(!cl_outlive_uses(dirfd));
+	return dirfd;
+}
+
+IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
+{
+	struct told told;
+	int dirfd;
+	pid_t pid;
+
+	cl_options.dir.text = folder;
+	dirfd = fork_with_a_lock();
 	told = start(&pid, PAUSES);
 	CHECK(cl_outlive_uses(dirfd));
 	CHECK(!kill(-pid, SIGKILL));
@@ -284,9 +293,7 @@ IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
 IN_A_CHILD(without_a_socket_the_lock_is_there_all_the_same)
 {
 	struct told told;
-	unsigned int before;
 	pid_t pid;
-	int dirfd;
 
 	no_socket = true;
 	told = start(&pid, PAUSES);
@@ -294,14 +301,7 @@ IN_A_CHILD(without_a_socket_the_lock_is_there_all_the_same)
 	CHECK(cl_outlive_is_outlived(&told.who));
 	CHECK(!kill(-pid, SIGKILL));
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
-	before = descriptors();
-	cl_outlive_watch_forks();
-	for (int i = 0; i < 3; i++)
-		fork_and_wait();
-	CHECK(cl_outlive_took());
-	CHECK_EQUAL(descriptors(), before + 1);
-	dirfd = open(folder, O_RDONLY | O_DIRECTORY);
-	CHECK(!cl_outlive_uses(dirfd));
+	fork_with_a_lock();
 }
 
 /* Whether this process has a lock of its own or not. */
