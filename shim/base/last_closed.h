@@ -7,8 +7,9 @@
  * because the socket must be first (measured on Linux 6.18; on others it has not been tried).
  * So a lock on such a file lasts until the other files of that process are closed, the driver's among them.
  *
- * That is not so where several processes have copies and end at the same time.  Then one may close the driver's file last,
- * and another one the socket, some ms before that (measured: 9 of 200 groups of four processes with 900 files each).
+ * That is not so where several processes have copies of the socket and end at the same time.  Then one may close the
+ * driver's file last, and another one the socket, some ms before that (measured: 9 of 200 groups of four processes with
+ * 900 files each).  So each process needs a socket of its own.
  *
  * The socket is all that a process has of the file.  It is copied by fork, and closed, as other descriptors are.
  * Nothing here has a state or takes a lock.  Any thread, a signal handler and a forked child may call it.
@@ -24,7 +25,7 @@
 int cl_last_closed_put(int fd);
 /*
  * Returns a new descriptor, close-on-exec, of the file in the queue of @socket, where it stays; the caller closes it.  Or
- * -errno; -EMFILE if there is no free number.
+ * -errno: -EMFILE if there is no free number, -ENOTSOCK if @socket is none.
  */
 int cl_last_closed_look(int socket);
 

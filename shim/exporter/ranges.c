@@ -19,6 +19,7 @@ static CL_HOT_LOCKED struct {
 	uint32_t reserved_n, reserved_room;
 	struct cl_table by_handle; /* the allocations */
 	uint64_t last_reservation, last_allocation; /* the numbers given last */
+	bool overlapped; /* one reservation has begun within another one: a freed one with mappings is in the table */
 } known = { .by_handle = CL_TABLE_BEGIN(known.by_handle) };
 
 /* ---------------------------------------------------------------- allocations */
@@ -178,6 +179,9 @@ void cl_reserved_put_back_locked(struct cl_reserved *reserved)
 		known.reserved = wide;
 		known.reserved_room = room;
 	}
+	if ((n && lies_in(known.reserved[n - 1], reserved->base)) ||
+	    (n < known.reserved_n && lies_in(reserved, known.reserved[n]->base)))
+		known.overlapped = true;
 	memmove(known.reserved + n + 1, known.reserved + n, (known.reserved_n - n) * sizeof *known.reserved);
 	known.reserved[n] = reserved;
 	known.reserved_n++;
@@ -201,10 +205,13 @@ static void forget_freed_locked(uint64_t base, uint64_t size)
 	for (size_t n = count_below(base + size - 1); n-- > 0;) {
 		const struct cl_reserved *old = known.reserved[n];
 
-		if (old->base + old->size <= base)
+		if (old->base + old->size > base) {
+			if (!old->ranges)
+				cl_reserved_free(take_out(n));
+		} else if (!known.overlapped) {
+			/* then all below end below this one */
 			break;
-		if (!old->ranges)
-			cl_reserved_free(take_out(n));
+		}
 	}
 }
 
@@ -351,4 +358,5 @@ void cl_ranges_forget(void)
 	known.found = NULL;
 	known.reserved = NULL;
 	known.reserved_n = known.reserved_room = 0;
+	known.overlapped = false;
 }

@@ -83,7 +83,7 @@ void cl_physical_free(struct cl_physical *physical);
 /* --------------------------------------------------------------- reservations */
 /*
  * The driver has reserved these addresses.  An older reservation of them that is still in the table has been freed: past our
- * hooks, or while another thread unmapped there.  It is taken out, unless it has mappings or a third one lies between them.
+ * hooks, or while another thread unmapped there.  It is taken out, unless it has mappings.
  */
 void cl_reserved_add_locked(uint64_t base, uint64_t size);
 /* Returns the reservation in which @address lies, or NULL.  Of two that overlap: the one that begins later, or else is newer. */

@@ -11,8 +11,12 @@
  * directory of exporter files that its identity gives.  The lock belongs to the open file, whose
  * descriptor is copied, closed and ended by exec as the driver's are: the kernel drops the lock when the
  * last copy is gone.  A process that ends is slow to close the driver's files: meanwhile the GPU still works for it.  So it
- * closes ours after those (base/last_closed.h).  If several such processes are killed at the same time, ours may still go
- * some ms too early.
+ * closes ours after those (base/last_closed.h).
+ *
+ * Several such processes may be killed at the same time.  Then one of them may close the last copy of our file, while
+ * another one is at work on the driver's.  So each forked child takes a lock of its own on the same byte, and closes its
+ * copy.  A child that is killed before it has done so, or that cannot, has the copy alone: then the lock may go some ms
+ * too early.
  *
  * What must hold: a process that never forks has no descriptor and no directory from this.  A child
  * that runs no fork handlers (clone()) has what its parent had.  Where the kernel or the file system
@@ -38,12 +42,16 @@ void cl_outlive_keep(void);
 bool cl_outlive_took(void);
 
 /*
- * Returns true while a process that was forked by @who has the contexts of @who, which has ended; and if there is no free
- * descriptor to ask with.  In any other doubt false.  Some system calls.  Any thread.
+ * Returns 1 while a process that was forked by @who has the contexts of @who, which has ended, and 0 if there is none.
+ * Returns -EMFILE, -ENFILE or -ENOMEM if that cannot be asked now; any other error counts as none.  Some system calls.
+ * Any thread.
  */
-bool cl_outlive_is_outlived(const struct cl_identity *who);
+int cl_outlive_is_outlived(const struct cl_identity *who);
 
-/* Returns true if another process relies on the directory @dirfd for such a lock. */
+/*
+ * Returns true if another process relies on the directory @dirfd for such a lock.  Those that this process has forked
+ * do not count: its holds, which they prolong, are in files of that directory.
+ */
 bool cl_outlive_uses(int dirfd);
 
 #endif

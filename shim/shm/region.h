@@ -57,10 +57,10 @@ struct cl_region {
 	_Atomic uint64_t *holders;
 	char *report_data; /* in memory alone: see cl_region_in_memory() */
 	/*
-	 * Asked before the holds of a dead process are taken back: returns true while contexts of the
-	 * process outlive it.  NULL: none does.
+	 * Asked before the holds of a dead process are taken back: returns 1 while contexts of the
+	 * process outlive it, 0 if none does, -errno if that cannot be told now.  NULL: none does.
 	 */
-	bool (*is_outlived)(const struct cl_identity *who);
+	int (*is_outlived)(const struct cl_identity *who);
 };
 
 /*

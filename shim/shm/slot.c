@@ -110,13 +110,17 @@ static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim
 		     struct cl_reaped *sum, struct each_hold *each)
 {
 	struct cl_slot *s = &region->slot[slot];
+	int outlived = region->is_outlived ? region->is_outlived(who) : 0;
 
 	each->slot = slot;
-	if (region->is_outlived && region->is_outlived(who)) {
+	if (outlived < 0)
+		sum->settling++;
+	if (outlived > 0) {
 		sum->outlived++;
 		sum->outlived_pid = who->pid;
-		return true;
 	}
+	if (outlived)
+		return true;
 	/* the lock keeps away other reapers, and claimants */
 	if (region->locks->try_lock(region, CL_LOCK_SLOT(slot)))
 		return false;

@@ -6,7 +6,9 @@
 #include "tests/unit/child.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,14 +21,19 @@
 #include "shim/self/self.h"
 
 enum { SOON = 5000, SLOW_BYTES = 128 << 20 };
-static char folder[64];
+static char folder[64], fifo[80];
 
-static bool no_socket;
+/* NO_SOCKET fails each call, EVERY_OTHER one each second call. */
+static enum { SOCKETS, NO_SOCKET, EVERY_OTHER } sockets;
+static _Atomic unsigned int asked; /* how often */
 int __real_cl_last_closed_put(int fd);
 int __wrap_cl_last_closed_put(int fd);
 int __wrap_cl_last_closed_put(int fd)
 {
-	return no_socket ? -ETOOMANYREFS : __real_cl_last_closed_put(fd);
+	unsigned int before = atomic_fetch_add(&asked, 1);
+	bool fails = sockets == NO_SOCKET || (sockets == EVERY_OTHER && before % 2);
+
+	return fails ? -ETOOMANYREFS : __real_cl_last_closed_put(fd);
 }
 
 /* What a process tells of itself and of its child. */
@@ -35,9 +42,9 @@ struct told {
 	pid_t child;
 };
 
-enum child { PAUSES, EXECS, CLOSES, FORKS_TOO, NO_HANDLERS, IS_SLOW };
+enum child { PAUSES, EXECS, CLOSES, FORKS_TOO, NO_HANDLERS, PARENT_IS_SLOW, IS_SLOW };
 
-static void pause_for_ever(void)
+static __attribute__((noreturn)) void pause_for_ever(void)
 {
 	for (;;)
 		pause();
@@ -59,6 +66,8 @@ static void open_slow_file(int line)
 
 static void be_the_child(enum child how)
 {
+	int line;
+
 	prctl(PR_SET_PDEATHSIG, 0);
 	alarm(CHILD_SECONDS);
 	if (how == EXECS)
@@ -67,6 +76,11 @@ static void be_the_child(enum child how)
 		syscall(SYS_close_range, 3, ~0u, 0);
 	if (how == FORKS_TOO && fork())
 		_exit(0); /* the grandchild stays; its group is killed at the end */
+	if (how == IS_SLOW) {
+		line = open(fifo, O_WRONLY);
+		open_slow_file(line);
+		CHECK_EQUAL(write(line, "", 1), 1);
+	}
 	pause_for_ever();
 }
 
@@ -84,7 +98,7 @@ static void fork_one(int line, enum child how)
 		be_the_child(how);
 	if (how == FORKS_TOO)
 		waitpid(told.child, NULL, 0);
-	if (how == IS_SLOW)
+	if (how == PARENT_IS_SLOW)
 		open_slow_file(line);
 	CHECK_EQUAL(write(line, &told, sizeof told), sizeof told);
 	CHECK(read(line, &byte, 1) <= 0);
@@ -104,9 +118,7 @@ static struct told start_with(int *line, pid_t *pid, enum child how)
 }
 static struct told start(pid_t *pid, enum child how)
 {
-	int line;
-
-	return start_with(&line, pid, how);
+	return start_with(&(int){ 0 }, pid, how);
 }
 
 /* Ends the process alone, not its child. */
@@ -116,14 +128,21 @@ static void end(pid_t pid)
 	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
 }
 
+static struct told start_and_end(pid_t *pid, enum child how)
+{
+	struct told told = start(pid, how);
+
+	end(*pid);
+	return told;
+}
+
 IN_A_CHILD(a_killed_process_is_outlived_while_its_child_lives)
 {
 	struct cl_identity other;
 	struct told told;
 	pid_t pid;
 
-	told = start(&pid, PAUSES);
-	end(pid);
+	told = start_and_end(&pid, PAUSES);
 	CHECK(cl_outlive_is_outlived(&told.who));
 	other = told.who;
 	other.pid++; /* another process is not */
@@ -150,6 +169,15 @@ static bool is_zombie(pid_t pid)
 	return state && !strncmp(state, ") Z", 3);
 }
 
+/* Without a pause: a slow file is closed after some 20 ms. */
+static void spin_while_outlived(const struct cl_identity *who)
+{
+	uint64_t until = test_now() + SOON * UINT64_C(1000000);
+
+	while (cl_outlive_is_outlived(who))
+		CHECK(test_now() < until);
+}
+
 /*
  * The slow file has a higher number than the line to this test.  The kernel finishes it before the line, and our lock must
  * be the last of the three.
@@ -157,24 +185,41 @@ static bool is_zombie(pid_t pid)
 IN_A_CHILD(the_lock_lasts_until_all_other_files_are_closed)
 {
 	struct told told;
-	uint64_t until;
 	pid_t pid;
 	int line;
 	char byte;
 
-	told = start_with(&line, &pid, IS_SLOW);
-	/* of two processes that end at the same time either may close a file last, so one ends first */
+	told = start_with(&line, &pid, PARENT_IS_SLOW);
 	CHECK(!kill(told.child, SIGKILL));
 	CHECK(COMES_TRUE(is_zombie(told.child), SOON));
 	CHECK(cl_outlive_is_outlived(&told.who));
-	CHECK(!kill(pid, SIGKILL));
-	/* without a pause: the slow file is closed after some 20 ms */
-	until = test_now() + SOON * UINT64_C(1000000);
-	while (cl_outlive_is_outlived(&told.who) && test_now() < until)
-		;
+	kill(pid, SIGKILL);
+	spin_while_outlived(&told.who);
 	CHECK_EQUAL(recv(line, &byte, 1, MSG_DONTWAIT), 0);
-	CHECK(test_now() < until);
 	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
+}
+
+/*
+ * The child has a slow file of its own, as one has the driver's files that drops their last copies.  Its parent is
+ * killed while the child is at work on it, and drops the last copy of what both have.
+ */
+IN_A_CHILD(a_forked_child_has_a_lock_of_its_own_that_lasts_as_long_as_its_files)
+{
+	struct told told;
+	pid_t pid;
+	char byte;
+	int end_of_child;
+
+	snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+	CHECK(!mkfifo(fifo, 0600));
+	end_of_child = open(fifo, O_RDONLY | O_NONBLOCK);
+	told = start(&pid, IS_SLOW);
+	CHECK(COMES_TRUE(read(end_of_child, &byte, 1) == 1, SOON));
+	CHECK(!kill(told.child, SIGKILL) && !kill(pid, SIGKILL));
+	spin_while_outlived(&told.who);
+	CHECK_EQUAL(read(end_of_child, &byte, 1), 0);
+	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
+	CHECK(!unlink(fifo));
 }
 
 IN_A_CHILD(a_child_that_called_exec_does_not_count)
@@ -182,8 +227,7 @@ IN_A_CHILD(a_child_that_called_exec_does_not_count)
 	struct told told;
 	pid_t pid;
 
-	told = start(&pid, EXECS);
-	end(pid);
+	told = start_and_end(&pid, EXECS);
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
 	CHECK(!kill(told.child, 0));
 	kill(-pid, SIGKILL);
@@ -194,8 +238,7 @@ IN_A_CHILD(nor_does_one_that_has_closed_its_descriptors)
 	struct told told;
 	pid_t pid;
 
-	told = start(&pid, CLOSES);
-	end(pid);
+	told = start_and_end(&pid, CLOSES);
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
 	CHECK(!kill(told.child, 0));
 	kill(-pid, SIGKILL);
@@ -206,8 +249,7 @@ IN_A_CHILD(a_grandchild_counts)
 	struct told told;
 	pid_t pid;
 
-	told = start(&pid, FORKS_TOO);
-	end(pid);
+	told = start_and_end(&pid, FORKS_TOO);
 	CHECK(cl_outlive_is_outlived(&told.who));
 	CHECK(!kill(-pid, SIGKILL));
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
@@ -225,8 +267,7 @@ IN_A_CHILD(a_process_that_never_calls_fork_has_no_lock_and_makes_no_directory)
 	cl_outlive_watch_forks();
 	CHECK(!cl_outlive_took());
 	CHECK(access(none, F_OK) && errno == ENOENT);
-	told = start(&pid, NO_HANDLERS);
-	end(pid);
+	told = start_and_end(&pid, NO_HANDLERS);
 	CHECK(!cl_outlive_is_outlived(&told.who));
 	kill(-pid, SIGKILL);
 }
@@ -237,8 +278,7 @@ IN_A_CHILD(with_culimbo_disabled_nothing_is_locked)
 	pid_t pid;
 
 	cl_options.disable.number = 1;
-	told = start(&pid, PAUSES);
-	end(pid);
+	told = start_and_end(&pid, PAUSES);
 	CHECK(!cl_outlive_is_outlived(&told.who));
 	kill(-pid, SIGKILL);
 }
@@ -275,18 +315,22 @@ static int fork_with_a_lock(void)
 
 IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
 {
-	struct told told;
+	pid_t pid, child;
 	int dirfd;
-	pid_t pid;
 
 	cl_options.dir.text = folder;
 	dirfd = fork_with_a_lock();
-	told = start(&pid, PAUSES);
+	start(&pid, PAUSES);
 	CHECK(cl_outlive_uses(dirfd));
 	CHECK(!kill(-pid, SIGKILL));
 	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
 	CHECK(COMES_TRUE(!cl_outlive_uses(dirfd), SOON));
-	(void)told;
+	/* nor do our own children */
+	child = fork();
+	if (!child)
+		pause_for_ever();
+	CHECK(!cl_outlive_uses(dirfd));
+	CHECK(!kill(child, SIGKILL));
 }
 
 /* Then the lock is gone while the other files are being closed, but not before. */
@@ -295,33 +339,42 @@ IN_A_CHILD(without_a_socket_the_lock_is_there_all_the_same)
 	struct told told;
 	pid_t pid;
 
-	no_socket = true;
-	told = start(&pid, PAUSES);
-	end(pid);
+	sockets = NO_SOCKET;
+	told = start_and_end(&pid, PAUSES);
 	CHECK(cl_outlive_is_outlived(&told.who));
 	CHECK(!kill(-pid, SIGKILL));
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
 	fork_with_a_lock();
 }
 
+static void limit_descriptors(rlim_t limit)
+{
+	struct rlimit both;
+
+	CHECK(!getrlimit(RLIMIT_NOFILE, &both));
+	both.rlim_cur = limit;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &both));
+}
+
 /* Whether this process has a lock of its own or not. */
-IN_A_CHILD(without_a_free_descriptor_a_process_counts_as_outlived)
+IN_A_CHILD(without_a_free_descriptor_nobody_can_tell)
 {
 	struct cl_identity other;
 	struct rlimit before;
 	struct told told;
 	pid_t pid;
 
-	told = start(&pid, PAUSES);
-	end(pid);
+	told = start_and_end(&pid, PAUSES);
 	other = told.who;
 	other.pid++;
 	CHECK(!getrlimit(RLIMIT_NOFILE, &before));
 	for (int i = 0; i < 2; i++) {
 		CHECK(!prlimit(0, RLIMIT_NOFILE, &(struct rlimit){ 0, before.rlim_max }, NULL));
-		CHECK(cl_outlive_is_outlived(&told.who) && cl_outlive_is_outlived(&other));
+		CHECK_EQUAL(cl_outlive_is_outlived(&told.who), -EMFILE);
+		CHECK_EQUAL(cl_outlive_is_outlived(&other), -EMFILE);
 		CHECK(!setrlimit(RLIMIT_NOFILE, &before));
-		CHECK(cl_outlive_is_outlived(&told.who) && !cl_outlive_is_outlived(&other));
+		CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
+		CHECK_EQUAL(cl_outlive_is_outlived(&other), 0);
 		cl_outlive_watch_forks();
 		fork_and_wait();
 		CHECK(cl_outlive_took());
@@ -329,12 +382,58 @@ IN_A_CHILD(without_a_free_descriptor_a_process_counts_as_outlived)
 	CHECK(!kill(-pid, SIGKILL));
 }
 
+IN_A_CHILD(the_spare_descriptor_is_used_to_ask)
+{
+	struct cl_identity other;
+	struct told told;
+	pid_t pid;
+
+	told = start_and_end(&pid, PAUSES);
+	other = told.who;
+	other.pid++;
+	cl_self_spare_restore();
+	limit_descriptors(4096);
+	while (dup(0) >= 0)
+		;
+	CHECK_EQUAL(errno, EMFILE);
+	CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
+	CHECK_EQUAL(cl_outlive_is_outlived(&other), 0);
+	CHECK(cl_self_spare_release());
+	CHECK(!kill(-pid, SIGKILL));
+}
+
+/* Returns how often a forked child asks for a socket. */
+static int asked_by_a_child(void)
+{
+	unsigned int before = asked;
+	pid_t child = fork();
+	int status;
+
+	if (!child)
+		_exit((int)(asked - before));
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	return WEXITSTATUS(status);
+}
+
+/* The program may send files of its own through sockets, and the kernel counts them all. */
+IN_A_CHILD(few_files_are_put_into_queues)
+{
+	cl_options.dir.text = folder;
+	limit_descriptors(64);
+	cl_outlive_watch_forks();
+	CHECK_EQUAL(asked_by_a_child(), 2); /* it counts the call of its parent before the fork */
+	for (int i = 0; i < 2; i++)
+		CHECK_EQUAL(asked_by_a_child(), 1);
+	CHECK_EQUAL(asked_by_a_child(), 0);
+	CHECK(cl_outlive_took());
+}
+
 /* Asks in another process: a lock of its own open file does not count. */
 static bool another_sees(const struct cl_identity *who)
 {
 	int line;
 	pid_t other = fork_with_line(&line);
-	bool seen;
+	int seen;
 
 	if (!other) {
 		seen = cl_outlive_is_outlived(who);
@@ -359,6 +458,46 @@ IN_A_CHILD(a_process_does_not_outlive_itself)
 	CHECK(cl_outlive_took());
 	CHECK(!cl_outlive_is_outlived(&self));
 	CHECK(another_sees(&self));
+}
+
+static pthread_barrier_t both;
+static void *forks_at_once(void *unused)
+{
+	pthread_barrier_wait(&both);
+	fork_and_wait();
+	return unused;
+}
+
+/* Only one of them gets a socket, and the file of either may stay. */
+static void fork_in_two_threads(void)
+{
+	struct cl_identity self;
+	pthread_t thread;
+
+	cl_outlive_watch_forks();
+	CHECK(!pthread_barrier_init(&both, NULL, 2));
+	CHECK(!pthread_create(&thread, NULL, forks_at_once, NULL));
+	forks_at_once(NULL);
+	CHECK(!pthread_join(thread, NULL));
+	cl_identity_self(&self);
+	CHECK(another_sees(&self));
+	CHECK_EQUAL(cl_outlive_is_outlived(&self), 0);
+	_exit(0);
+}
+IN_A_CHILD(two_threads_fork_at_once)
+{
+	pid_t child;
+	int status;
+
+	cl_options.dir.text = folder;
+	sockets = EVERY_OTHER;
+	for (unsigned int i = 0; i < 50; i++) {
+		asked = i;
+		child = fork();
+		if (!child)
+			fork_in_two_threads();
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+	}
 }
 
 /* It has none of its parent's contexts, and can have none of its own. */
@@ -438,8 +577,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_killed_process_is_outlived_while_its_child_lives),
 		cmocka_unit_test(the_lock_lasts_until_all_other_files_are_closed),
+		cmocka_unit_test(a_forked_child_has_a_lock_of_its_own_that_lasts_as_long_as_its_files),
 		cmocka_unit_test(without_a_socket_the_lock_is_there_all_the_same),
-		cmocka_unit_test(without_a_free_descriptor_a_process_counts_as_outlived),
+		cmocka_unit_test(without_a_free_descriptor_nobody_can_tell),
+		cmocka_unit_test(the_spare_descriptor_is_used_to_ask),
+		cmocka_unit_test(few_files_are_put_into_queues),
+		cmocka_unit_test(two_threads_fork_at_once),
 		cmocka_unit_test(a_child_that_called_exec_does_not_count),
 		cmocka_unit_test(nor_does_one_that_has_closed_its_descriptors),
 		cmocka_unit_test(a_grandchild_counts),

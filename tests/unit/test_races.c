@@ -102,11 +102,11 @@ static void free_it(void)
 {
 	CHECK_EQUAL(cl_memory_free(freed), CUDA_SUCCESS);
 }
-static bool outlived(const struct cl_identity *who)
+static int outlived(const struct cl_identity *who)
 {
 	(void)who;
 	meet_once();
-	return false;
+	return 0;
 }
 static struct cl_lock_ops locks;
 static int ask_and_meet(struct cl_region *region, off_t byte)

@@ -270,6 +270,20 @@ static void test_what_was_freed_past_us_makes_room_for_what_comes_after_it(void 
 	assert_true(cl_range_is_shareable(cl_range_at_locked(AT + 8 * PIECE)));
 }
 
+static void test_it_is_also_taken_out_if_one_with_a_mapping_lies_in_it(void **state)
+{
+	(void)state;
+	cl_reserved_add_locked(AT, 16 * PIECE);
+	map(1, AT, PIECE);
+	/* within the first, whose mapping keeps it; then that is gone, and the third lies in the first alone */
+	cl_reserved_add_locked(AT + 4 * PIECE, 2 * PIECE);
+	unmap(AT, PIECE);
+	cl_reserved_add_locked(AT + 8 * PIECE, 2 * PIECE);
+	assert_null(cl_reserved_at_locked(AT));
+	assert_non_null(cl_reserved_at_locked(AT + 5 * PIECE));
+	assert_non_null(cl_reserved_at_locked(AT + 9 * PIECE));
+}
+
 static void test_without_memory_an_entry_is_missing(void **state)
 {
 	(void)state;
@@ -297,6 +311,7 @@ int main(void)
 		TEST(test_an_allocation_stays_while_it_is_mapped),
 		TEST(test_what_the_driver_refuses_stays),
 		TEST(test_what_was_freed_past_us_makes_room_for_what_comes_after_it),
+		TEST(test_it_is_also_taken_out_if_one_with_a_mapping_lies_in_it),
 		TEST(test_without_memory_an_entry_is_missing),
 	};
 
