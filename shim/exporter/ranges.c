@@ -19,7 +19,7 @@ static CL_HOT_LOCKED struct {
 	uint32_t reserved_n, reserved_room;
 	struct cl_table by_handle; /* the allocations */
 	uint64_t last_reservation, last_allocation; /* the numbers given last */
-	bool overlapped; /* one reservation has begun within another one: a freed one with mappings is in the table */
+	bool overlapped; /* one may begin within another one: some were freed, but have mappings */
 } known = { .by_handle = CL_TABLE_BEGIN(known.by_handle) };
 
 /* ---------------------------------------------------------------- allocations */
@@ -199,19 +199,43 @@ static struct cl_reserved *take_out(size_t n)
 	return reserved;
 }
 
+/* Takes out all of the table that overlap these addresses and have no mapping, and finds out whether any overlap is left. */
+static void forget_freed_of_all(uint64_t base, uint64_t size)
+{
+	uint64_t reached = 0;
+
+	known.overlapped = false;
+	for (size_t n = 0; n < known.reserved_n;) {
+		const struct cl_reserved *old = known.reserved[n];
+		uint64_t end = old->base + old->size;
+
+		if (old->base < base + size && end > base && !old->ranges) {
+			cl_reserved_free(take_out(n));
+			continue;
+		}
+		if (old->base < reached)
+			known.overlapped = true;
+		if (end > reached)
+			reached = end;
+		n++;
+	}
+}
+
 /* Takes out older reservations that overlap these addresses: the driver has freed them.  Those with mappings stay. */
 static void forget_freed_locked(uint64_t base, uint64_t size)
 {
+	if (known.overlapped) {
+		forget_freed_of_all(base, size);
+		return;
+	}
 	for (size_t n = count_below(base + size - 1); n-- > 0;) {
 		const struct cl_reserved *old = known.reserved[n];
 
-		if (old->base + old->size > base) {
-			if (!old->ranges)
-				cl_reserved_free(take_out(n));
-		} else if (!known.overlapped) {
-			/* then all below end below this one */
+		/* all below end below this one */
+		if (old->base + old->size <= base)
 			break;
-		}
+		if (!old->ranges)
+			cl_reserved_free(take_out(n));
 	}
 }
 

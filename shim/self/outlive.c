@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/descriptor.h"
 #include "shim/base/last_closed.h"
 #include "shim/base/options.h"
@@ -15,36 +16,55 @@
 #include "shim/self/self.h"
 
 /*
- * What this process keeps.  A forked child has its parent's pid and byte here, and so has a child without fork handlers.
- * Two threads that fork at once may both take the lock, and the later one's file stays: each .file is whole in itself.
+ * A process has BYTES bytes, which follow from its identity.  Each program that it runs after an exec has IMAGE of them:
+ * the first one for the process itself, the others for the children that it forks and for theirs.
  */
+#define IMAGE ((off_t)1 << 16)
+#define BYTES (IMAGE << 8)
+
+/*
+ * What this process keeps.  Two threads that fork at once may both take the lock, and the later one's file stays:
+ * .file is whole in itself.
+ */
+enum { INHERITED = -1 };
 static struct {
-	_Atomic pid_t pid;	   /* the process whose contexts the lock is about */
-	_Atomic off_t byte;	   /* its byte */
-	_Atomic uint64_t file;	   /* see word_of(); 0: none */
-	_Atomic unsigned int forks; /* how many there were since the lock was taken, those of a forking parent included */
+	_Atomic pid_t pid;     /* who took it; 0: nobody; INHERITED: this process was forked by the one that did */
+	_Atomic off_t byte;    /* the first byte of its image */
+	_Atomic uint64_t file; /* see word_of(); 0: none */
 } lock;
 
 /*
- * The pid of the process that has called cuInit(), and of the one that could not get the lock.  A forked child has
- * another pid: it has none of its parent's contexts, and tries for no lock of its own.
+ * The pid of the process that has called cuInit(), and of the one that can never get the lock.  A forked child has
+ * none of its parent's contexts, and tries for no lock of its own.
  */
 static _Atomic pid_t initialized, refused;
 
 /*
  * The kernel counts all files that a user has in the queues of sockets, and refuses more than RLIMIT_NOFILE of them.
- * The program may send files, too: a process and those that it forks use at most this part of that number.
+ * The program may send files, too: those that a process has forked use at most this part of that number.  A child looks at
+ * a few of the bytes for one that nobody else has.
  */
-enum { PART = 16 };
+enum { PART = 16, LOOKS = 8 };
 
-/* The byte of the process @who.  Two processes share one with a chance of 1 to 2^62: then one counts as outlived. */
-static off_t byte_of(const struct cl_identity *who)
+/* The first byte of the process @who.  Two processes share them with a chance of 1 to 2^38: then one counts as outlived. */
+static off_t first_byte_of(const struct cl_identity *who)
 {
 	uint64_t x = who->pid_ns * 0x9e3779b97f4a7c15u ^ who->start_time;
 
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
 	x = ((x ^ who->pid) ^ x >> 27) * 0x94d049bb133111ebu;
-	return (off_t)((x ^ x >> 31) >> 2);
+	return (off_t)((x ^ x >> 31) >> 26) * BYTES;
+}
+
+/* The first byte of the image that this process runs, which has the identity @self. */
+static off_t own_byte(const struct cl_identity *self)
+{
+	static _Atomic uint64_t image;
+	uint64_t none = 0, it = cl_mix(cl_now()) | 1;
+
+	if (!atomic_compare_exchange_strong_explicit(&image, &none, it, memory_order_relaxed, memory_order_relaxed))
+		it = none;
+	return first_byte_of(self) + (off_t)(it >> 8) % (BYTES / IMAGE) * IMAGE;
 }
 
 static int ask(int fd, int command, struct flock *about)
@@ -58,13 +78,19 @@ static int ask(int fd, int command, struct flock *about)
 }
 
 /* --------------------------------------------------------- the file of the lock */
-/* Returns @fd and the lower half of its inode number in one word, or 0: then @fd is not open. */
+/* Some bits that two files seldom share: of the device, the inode and the type. */
+static uint64_t bits_of(const struct stat *st)
+{
+	return cl_mix(cl_mix(st->st_dev) ^ st->st_ino ^ (uint64_t)(st->st_mode & S_IFMT) << 48) >> 32;
+}
+
+/* Returns @fd and the bits of its file in one word, or 0: then @fd is not open. */
 static uint64_t word_of(int fd)
 {
 	struct stat st;
 
 	if (!fstat(fd, &st))
-		return (uint64_t)(uint32_t)st.st_ino << 32 | ((uint32_t)fd + 1);
+		return bits_of(&st) << 32 | ((uint32_t)fd + 1);
 	if (errno != EBADF) /* the program has closed it already */
 		close(fd);
 	return 0;
@@ -85,7 +111,7 @@ static bool is_ours(uint64_t file)
 	/* one that is open, but for some reason cannot be looked at, is ours */
 	if (fstat(number_of(file), &st))
 		return errno != EBADF;
-	return (uint32_t)st.st_ino == file >> 32 && (S_ISSOCK(st.st_mode) || S_ISDIR(st.st_mode));
+	return bits_of(&st) == file >> 32;
 }
 
 /*
@@ -121,10 +147,30 @@ static bool is_kept(void)
 	return kept;
 }
 
+static int set(int fd, short type, off_t byte)
+{
+	return ask(fd, F_OFD_SETLK,
+		   &(struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 });
+}
+
+/*
+ * Returns 1 if another open file than that of @fd has a lock on one of the bytes from @start to before @end, else 0, or
+ * -errno.
+ */
+static int is_locked(int fd, off_t start, off_t end)
+{
+	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = end - start };
+	int err;
+
+	if (start == end) /* to fcntl() that means all to the end */
+		return 0;
+	err = ask(fd, F_OFD_GETLK, &about);
+	return err ? err : about.l_type != F_UNLCK;
+}
+
 /* Returns a descriptor of the directory with a lock on @byte, or -errno. */
 static int lock_directory(off_t byte)
 {
-	struct flock about = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
 	int fd, err = -ENOENT;
 	struct stat st;
 
@@ -134,7 +180,7 @@ static int lock_directory(off_t byte)
 		if (fd < 0)
 			return fd;
 		fd = cl_fd_move_high(fd, &cl_self_known.room);
-		err = ask(fd, F_OFD_SETLK, &about);
+		err = set(fd, F_RDLCK, byte);
 		if (!err && fstat(fd, &st))
 			err = -errno;
 		if (!err && st.st_nlink)
@@ -146,16 +192,39 @@ static int lock_directory(off_t byte)
 	return err;
 }
 
+/* How many files of this process's family may be in queues at the same time. */
+static rlim_t most_queued(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return 0;
+	return limit.rlim_cur / PART < (rlim_t)IMAGE ? limit.rlim_cur / PART : (rlim_t)IMAGE - 1;
+}
+
+/* Locks a byte for a child, by the directory @fd.  Returns false if so many have one that it found none. */
+static bool lock_for_child(int fd, off_t image)
+{
+	rlim_t most = most_queued();
+
+	for (rlim_t i = 0; i < most && i < LOOKS; i++) {
+		off_t byte = image + 1 + (off_t)(((rlim_t)getpid() + i) % most);
+
+		if (set(fd, F_RDLCK, byte))
+			return false;
+		/* two may have taken it at the same time: then each tries another one */
+		if (!is_locked(fd, byte, byte + 1))
+			return true;
+		set(fd, F_UNLCK, byte);
+	}
+	return false;
+}
+
 /* Puts the locked directory @fd into the queue of a socket, and returns that.  Or returns -errno, and @fd is as it was. */
 static int queue(int fd)
 {
-	struct rlimit limit;
-	int socket;
+	int socket = cl_last_closed_put(fd);
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) ||
-	    limit.rlim_cur / PART <= atomic_load_explicit(&lock.forks, memory_order_relaxed))
-		return -ETOOMANYREFS;
-	socket = cl_last_closed_put(fd);
 	return socket < 0 ? socket : cl_fd_move_high(socket, &cl_self_known.room);
 }
 
@@ -177,60 +246,80 @@ static void close_former(uint64_t file)
 }
 
 /* ------------------------------------------------------------------------ forks */
-static bool take(void)
+/* Returns 0 or -errno. */
+static int take(void)
 {
 	/* what a parent without fork handlers had is about that one's contexts, and stays */
 	bool others = atomic_load_explicit(&lock.pid, memory_order_acquire) && !cl_outlive_took();
 	uint64_t stays = others ? atomic_load_explicit(&lock.file, memory_order_acquire) : 0, former;
 	struct cl_identity self;
 	int fd, socket;
+	off_t byte;
 
 	cl_identity_self(&self);
-	atomic_store_explicit(&lock.byte, byte_of(&self), memory_order_relaxed);
-	fd = lock_directory(byte_of(&self));
+	byte = own_byte(&self);
+	fd = lock_directory(byte);
 	if (fd < 0)
-		return false;
-	socket = queue(fd);
+		return fd;
+	socket = most_queued() ? queue(fd) : -ETOOMANYREFS;
+	atomic_store_explicit(&lock.byte, byte, memory_order_relaxed);
 	if (!keep(socket < 0 ? fd : socket, &former))
-		return false;
+		return -EBADF;
 	/* of a directory that is gone, or of another thread that forks at the same time */
 	if (former != stays)
 		close_former(former);
 	atomic_store_explicit(&lock.pid, getpid(), memory_order_release);
-	return true;
+	return 0;
+}
+
+static bool may_pass(int err)
+{
+	return err == -EMFILE || err == -ENFILE || err == -ENOMEM;
 }
 
 /* Runs in any thread that forks, in a signal handler, too: system calls only, and no lock of ours. */
 static void before_fork(void)
 {
+	int err = 0;
+
 	CL_UNCANCELLED;
 
-	if (!cl_options.disable.number && atomic_load_explicit(&initialized, memory_order_relaxed) == getpid() &&
-	    atomic_load_explicit(&refused, memory_order_relaxed) != getpid() && !is_kept() && !take())
-		/* not again at each fork */
+	if (cl_options.disable.number || atomic_load_explicit(&initialized, memory_order_relaxed) != getpid() ||
+	    atomic_load_explicit(&refused, memory_order_relaxed) == getpid())
+		return;
+	if (!is_kept())
+		err = take();
+	/* not again at each fork */
+	if (err && !may_pass(err))
 		atomic_store_explicit(&refused, getpid(), memory_order_relaxed);
-	if (atomic_load_explicit(&lock.file, memory_order_relaxed))
-		atomic_fetch_add_explicit(&lock.forks, 1, memory_order_relaxed);
 }
 
 /*
- * The child has copies of the driver's descriptors and of ours.  It takes a lock of its own on the same byte: of a file
- * that several processes have, one of them closes the last copy, and another one may still be at work on the driver's.
- * If it can't, it keeps the copy.  The same rules as before_fork().
+ * The child has copies of the driver's descriptors and of ours.  It takes a lock of its own on the same directory: of
+ * a file that several processes have, one of them closes the last copy, and another one may still be at work on the
+ * driver's.  If it can't, it keeps the copy.  The path is not used: the child may be another user now, or see other
+ * files.  The same rules as before_fork().
  */
 static void in_child(void)
 {
 	uint64_t inherited = atomic_load_explicit(&lock.file, memory_order_acquire);
-	int fd, socket;
+	int at, fd, socket;
 
 	CL_UNCANCELLED;
 
-	if (!is_ours(inherited))
+	atomic_store_explicit(&initialized, 0, memory_order_relaxed);
+	if (!inherited)
 		return;
-	fd = lock_directory(atomic_load_explicit(&lock.byte, memory_order_relaxed));
+	atomic_store_explicit(&lock.pid, INHERITED, memory_order_relaxed);
+	at = is_ours(inherited) ? look(number_of(inherited)) : -EBADF;
+	if (at < 0)
+		return;
+	fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	give_back(at, number_of(inherited));
 	if (fd < 0)
 		return;
-	socket = queue(fd);
+	fd = cl_fd_move_high(fd, &cl_self_known.room);
+	socket = lock_for_child(fd, atomic_load_explicit(&lock.byte, memory_order_relaxed)) ? queue(fd) : -ETOOMANYREFS;
 	if (socket < 0)
 		close(fd);
 	else if (keep(socket, &inherited))
@@ -269,44 +358,38 @@ static int open_dir(bool *spare)
 	return *spare ? cl_self_open_dir(false) : fd;
 }
 
+/* As is_locked(), but locks of this program, and of those that it has forked, do not count. */
+static int is_locked_by_others(int fd, off_t start, off_t end)
+{
+	off_t own = atomic_load_explicit(&lock.byte, memory_order_relaxed);
+	int is;
+
+	if (!cl_outlive_took() || own < start || own >= end)
+		return is_locked(fd, start, end);
+	is = is_locked(fd, start, own);
+	return is ? is : is_locked(fd, own + IMAGE, end);
+}
+
 int cl_outlive_is_outlived(const struct cl_identity *who)
 {
-	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(who), .l_len = 1 };
-	uint64_t file = atomic_load_explicit(&lock.file, memory_order_acquire);
-	int fd = -EBADF, err, number = number_of(file);
+	off_t start = first_byte_of(who);
 	bool spare = false;
+	int fd, is;
 
 	if (!who->pid)
 		return 0;
-	/* our own lock does not count: @who may be this process as it was before it called exec */
-	if (cl_outlive_took() && about.l_start == atomic_load_explicit(&lock.byte, memory_order_relaxed) && is_ours(file))
-		fd = look(number);
-	if (fd < 0) {
-		number = -1;
-		fd = open_dir(&spare);
+	fd = is = open_dir(&spare);
+	if (fd >= 0) {
+		/* @who may be this process as it was before it called exec */
+		is = is_locked_by_others(fd, start, start + BYTES);
+		close(fd);
 	}
-	err = fd < 0 ? fd : ask(fd, F_OFD_GETLK, &about);
-	give_back(fd, number);
 	if (spare)
 		cl_self_spare_restore();
-	if (!err)
-		return about.l_type != F_UNLCK;
-	return err == -EMFILE || err == -ENFILE || err == -ENOMEM ? err : 0;
-}
-
-/* Returns true if another open file than that of @fd has a lock on one of @n bytes from @start on; 0: to the end. */
-static bool is_locked(int fd, off_t start, off_t n)
-{
-	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = n };
-
-	return !ask(fd, F_OFD_GETLK, &about) && about.l_type != F_UNLCK;
+	return is >= 0 || may_pass(is) ? is : 0;
 }
 
 bool cl_outlive_uses(int dirfd)
 {
-	off_t own = atomic_load_explicit(&lock.byte, memory_order_relaxed);
-
-	if (!cl_outlive_took())
-		return is_locked(dirfd, 0, 0);
-	return (own && is_locked(dirfd, 0, own)) || is_locked(dirfd, own + 1, 0);
+	return is_locked_by_others(dirfd, 0, INT64_MAX) > 0;
 }

@@ -14,9 +14,10 @@
  * closes ours after those (base/last_closed.h).
  *
  * Several such processes may be killed at the same time.  Then one of them may close the last copy of our file, while
- * another one is at work on the driver's.  So each forked child takes a lock of its own on the same byte, and closes its
- * copy.  A child that is killed before it has done so, or that cannot, has the copy alone: then the lock may go some ms
- * too early.
+ * another one is at work on the driver's.  So each forked child takes a lock of its own, on one of the bytes after that
+ * one, and closes its copy.  Some have the copy alone, and then the lock may go some ms too early: a child that is killed
+ * before it has a lock, one that runs no fork handlers (clone()), one without free descriptors, and one of so many that
+ * live at the same time that their files would be over a sixteenth of RLIMIT_NOFILE.
  *
  * What must hold: a process that never forks has no descriptor and no directory from this.  A child
  * that runs no fork handlers (clone()) has what its parent had.  Where the kernel or the file system

@@ -113,8 +113,6 @@ static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim
 	int outlived = region->is_outlived ? region->is_outlived(who) : 0;
 
 	each->slot = slot;
-	if (outlived < 0)
-		sum->settling++;
 	if (outlived > 0) {
 		sum->outlived++;
 		sum->outlived_pid = who->pid;

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For tests of whether CUDA contexts outlive their process: processes that have loaded the driver, and fork.
+ * The kernel must decide there (forks, exec, kills), so these are real processes.
+ */
+#ifndef TEST_OUTLIVE_H
+#define TEST_OUTLIVE_H
+
+#include "tests/unit/child.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "shim/base/last_closed.h"
+#include "shim/base/options.h"
+#include "shim/self/outlive.h"
+#include "shim/self/self.h"
+
+enum { SOON = 5000, SLOW_BYTES = 128 << 20 };
+static char folder[64], fifo[80];
+
+/* NO_SOCKET fails each call, EVERY_OTHER one each second call. */
+static enum { SOCKETS, NO_SOCKET, EVERY_OTHER } sockets;
+static _Atomic unsigned int asked; /* how often */
+int __real_cl_last_closed_put(int fd);
+int __wrap_cl_last_closed_put(int fd);
+int __wrap_cl_last_closed_put(int fd)
+{
+	unsigned int before = atomic_fetch_add(&asked, 1);
+	bool fails = sockets == NO_SOCKET || (sockets == EVERY_OTHER && before % 2);
+
+	return fails ? -ETOOMANYREFS : __real_cl_last_closed_put(fd);
+}
+
+/* What a process tells of itself and of its child. */
+struct told {
+	struct cl_identity who;
+	pid_t child;
+};
+
+enum child { PAUSES, EXECS, CLOSES, FORKS_TOO, NO_HANDLERS, PARENT_IS_SLOW, IS_SLOW, OTHER_PATH };
+
+static inline __attribute__((noreturn)) void pause_for_ever(void)
+{
+	for (;;)
+		pause();
+}
+
+/* Opens a file that the kernel is slow to close, as the driver's are: it gives much memory back.  Its number is above @line. */
+static inline void open_slow_file(int line)
+{
+	int low = memfd_create("slow", MFD_CLOEXEC), fd = fcntl(low, F_DUPFD_CLOEXEC, line + 1);
+	char *at;
+
+	CHECK(fd >= 0 && !ftruncate(fd, SLOW_BYTES));
+	close(low);
+	at = mmap(NULL, SLOW_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(at != MAP_FAILED);
+	memset(at, 1, SLOW_BYTES);
+	munmap(at, SLOW_BYTES);
+}
+
+static inline void be_the_child(enum child how)
+{
+	int line;
+
+	prctl(PR_SET_PDEATHSIG, 0);
+	alarm(CHILD_SECONDS);
+	if (how == EXECS)
+		execlp("sleep", "sleep", "1000", (char *)NULL);
+	if (how == CLOSES)
+		syscall(SYS_close_range, 3, ~0u, 0);
+	if (how == FORKS_TOO && fork())
+		_exit(0); /* the grandchild stays; its group is killed at the end */
+	if (how == IS_SLOW) {
+		line = open(fifo, O_WRONLY);
+		open_slow_file(line);
+		CHECK_EQUAL(write(line, "", 1), 1);
+	}
+	pause_for_ever();
+}
+
+static inline void fork_and_wait(void)
+{
+	pid_t child = fork();
+
+	if (!child)
+		_exit(0);
+	CHECK_EQUAL(waitpid(child, NULL, 0), child);
+}
+
+/* A process that has loaded the driver, and forks. */
+static inline void fork_one(int line, enum child how)
+{
+	struct told told = { 0 };
+	char byte;
+
+	setpgid(0, 0);
+	cl_outlive_watch_forks();
+	cl_identity_self(&told.who);
+	if (how == OTHER_PATH) {
+		fork_and_wait();
+		snprintf(fifo, sizeof fifo, "%s/other", folder);
+		cl_options.dir.text = fifo;
+	}
+	told.child = how == NO_HANDLERS ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, NULL, NULL, 0) : fork();
+	if (!told.child)
+		be_the_child(how);
+	if (how == FORKS_TOO)
+		waitpid(told.child, NULL, 0);
+	if (how == PARENT_IS_SLOW)
+		open_slow_file(line);
+	CHECK_EQUAL(write(line, &told, sizeof told), sizeof told);
+	CHECK(read(line, &byte, 1) <= 0);
+	pause_for_ever();
+}
+
+static inline struct told start_with(int *line, pid_t *pid, enum child how)
+{
+	struct told told;
+
+	cl_options.dir.text = folder;
+	*pid = fork_with_line(line);
+	if (!*pid)
+		fork_one(*line, how);
+	CHECK_EQUAL(read(*line, &told, sizeof told), sizeof told);
+	return told;
+}
+static inline struct told start(pid_t *pid, enum child how)
+{
+	return start_with(&(int){ 0 }, pid, how);
+}
+
+/* Ends the process alone, not its child. */
+static inline void end(pid_t pid)
+{
+	CHECK(!kill(pid, SIGKILL));
+	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
+}
+
+static inline struct told start_and_end(pid_t *pid, enum child how)
+{
+	struct told told = start(pid, how);
+
+	end(*pid);
+	return told;
+}
+
+/* Asks in another process: a lock of its own open file does not count. */
+static inline bool another_sees(const struct cl_identity *who)
+{
+	int line;
+	pid_t other = fork_with_line(&line);
+	int seen;
+
+	if (!other) {
+		seen = cl_outlive_is_outlived(who);
+		CHECK_EQUAL(write(line, &seen, sizeof seen), sizeof seen);
+		_exit(0);
+	}
+	CHECK_EQUAL(read(line, &seen, sizeof seen), sizeof seen);
+	CHECK_EQUAL(waitpid(other, NULL, 0), other);
+	close(line);
+	return seen;
+}
+
+static inline int make_folder(void **state)
+{
+	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
+	if (mkdtemp(folder))
+		return 0;
+	snprintf(folder, sizeof folder, "/tmp/culimbo-unit-XXXXXX");
+	return mkdtemp(folder) ? 0 : -1;
+}
+static inline int remove_folder(void **state)
+{
+	return remove_folder_at(folder);
+}
+
+#endif

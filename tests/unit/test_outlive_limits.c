@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether CUDA contexts outlive their process: what the lock of outlive.h costs, and where it can't be had.
+ */
+#include "tests/unit/outlive.h"
+
+static unsigned int descriptors(void)
+{
+	return count_entries("/proc/self/fd");
+}
+
+/* This process forks some times, for which it needs one descriptor.  Returns the directory, of which nobody else makes use. */
+static int fork_with_a_lock(void)
+{
+	unsigned int before = descriptors();
+	int dirfd;
+
+	cl_outlive_watch_forks();
+	for (int i = 0; i < 3; i++)
+		fork_and_wait();
+	CHECK(cl_outlive_took());
+	CHECK_EQUAL(descriptors(), before + 1);
+	dirfd = open(folder, O_RDONLY | O_DIRECTORY);
+	CHECK(!cl_outlive_uses(dirfd));
+	return dirfd;
+}
+
+/* Forks a child that pauses, and waits until it has its lock.  *@puts: it has put a file into a queue. */
+static pid_t fork_one_that_stays(bool *puts)
+{
+	unsigned int before = asked, after;
+	int line;
+	pid_t child = fork_with_line(&line);
+
+	if (!child) {
+		after = asked;
+		CHECK_EQUAL(write(line, &after, sizeof after), sizeof after);
+		pause_for_ever();
+	}
+	CHECK_EQUAL(read(line, &after, sizeof after), sizeof after);
+	close(line);
+	*puts = after != before;
+	return child;
+}
+
+IN_A_CHILD(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough)
+{
+	pid_t pid, child;
+	int dirfd;
+
+	cl_options.dir.text = folder;
+	dirfd = fork_with_a_lock();
+	start(&pid, PAUSES);
+	CHECK(cl_outlive_uses(dirfd));
+	CHECK(!kill(-pid, SIGKILL));
+	CHECK_EQUAL(waitpid(pid, NULL, 0), pid);
+	CHECK(COMES_TRUE(!cl_outlive_uses(dirfd), SOON));
+	/* nor do our own children */
+	child = fork_one_that_stays(&(bool){ 0 });
+	CHECK(!cl_outlive_uses(dirfd));
+	CHECK(!kill(child, SIGKILL));
+}
+
+/* Then the lock is gone while the other files are being closed, but not before. */
+IN_A_CHILD(without_a_socket_the_lock_is_there_all_the_same)
+{
+	struct told told;
+	pid_t pid;
+
+	sockets = NO_SOCKET;
+	told = start_and_end(&pid, PAUSES);
+	CHECK(cl_outlive_is_outlived(&told.who));
+	CHECK(!kill(-pid, SIGKILL));
+	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
+	fork_with_a_lock();
+}
+
+static void limit_descriptors(rlim_t limit)
+{
+	struct rlimit both;
+
+	CHECK(!getrlimit(RLIMIT_NOFILE, &both));
+	both.rlim_cur = limit;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &both));
+}
+
+/* Whether this process has a lock of its own or not. */
+IN_A_CHILD(without_a_free_descriptor_nobody_can_tell_and_no_lock_is_taken)
+{
+	struct cl_identity other;
+	struct rlimit before;
+	struct told told;
+	pid_t pid;
+
+	told = start_and_end(&pid, PAUSES);
+	other = told.who;
+	other.pid++;
+	CHECK(!getrlimit(RLIMIT_NOFILE, &before));
+	for (int i = 0; i < 2; i++) {
+		CHECK(!prlimit(0, RLIMIT_NOFILE, &(struct rlimit){ 0, before.rlim_max }, NULL));
+		CHECK_EQUAL(cl_outlive_is_outlived(&told.who), -EMFILE);
+		CHECK_EQUAL(cl_outlive_is_outlived(&other), -EMFILE);
+		/* nor can a lock be taken, which is tried again at the next fork */
+		cl_outlive_watch_forks();
+		fork_and_wait();
+		CHECK(!setrlimit(RLIMIT_NOFILE, &before));
+		CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
+		CHECK_EQUAL(cl_outlive_is_outlived(&other), 0);
+		fork_and_wait();
+		CHECK(cl_outlive_took());
+	}
+	CHECK(!kill(-pid, SIGKILL));
+}
+
+IN_A_CHILD(the_spare_descriptor_is_used_to_ask)
+{
+	struct cl_identity other;
+	struct told told;
+	pid_t pid;
+
+	told = start_and_end(&pid, PAUSES);
+	other = told.who;
+	other.pid++;
+	cl_self_spare_restore();
+	limit_descriptors(4096);
+	while (dup(0) >= 0)
+		;
+	CHECK_EQUAL(errno, EMFILE);
+	CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
+	CHECK_EQUAL(cl_outlive_is_outlived(&other), 0);
+	CHECK(cl_self_spare_release());
+	CHECK(!kill(-pid, SIGKILL));
+}
+
+/* The program may send files of its own through sockets, and the kernel counts them all.  Who has ended does not count. */
+IN_A_CHILD(few_files_are_put_into_queues)
+{
+	unsigned int queued = 0;
+	pid_t child[8];
+	bool puts;
+
+	cl_options.dir.text = folder;
+	limit_descriptors(64);
+	cl_outlive_watch_forks();
+	for (int i = 0; i < 64; i++)
+		fork_and_wait();
+	for (int i = 0; i < 8; i++) {
+		child[i] = fork_one_that_stays(&puts);
+		queued += puts;
+	}
+	CHECK_EQUAL(queued, 4);
+	CHECK(cl_outlive_took());
+	for (int i = 0; i < 8; i++)
+		CHECK(!kill(child[i], SIGKILL));
+}
+
+/* It has the pid of the program that it was before an exec, whose contexts are gone. */
+IN_A_CHILD(a_process_does_not_outlive_itself)
+{
+	struct cl_identity self;
+	pid_t child;
+
+	cl_options.dir.text = folder;
+	cl_outlive_watch_forks();
+	fork_and_wait();
+	cl_identity_self(&self);
+	CHECK(cl_outlive_took());
+	CHECK(another_sees(&self));
+	/* its child is not one of the former program's */
+	child = fork_one_that_stays(&(bool){ 0 });
+	CHECK(!cl_outlive_is_outlived(&self));
+	CHECK(!kill(child, SIGKILL));
+}
+
+static pthread_barrier_t both;
+static void *forks_at_once(void *unused)
+{
+	pthread_barrier_wait(&both);
+	fork_and_wait();
+	return unused;
+}
+
+/* Only one of them gets a socket, and the file of either may stay. */
+static void fork_in_two_threads(void)
+{
+	struct cl_identity self;
+	pthread_t thread;
+
+	cl_outlive_watch_forks();
+	CHECK(!pthread_barrier_init(&both, NULL, 2));
+	CHECK(!pthread_create(&thread, NULL, forks_at_once, NULL));
+	forks_at_once(NULL);
+	CHECK(!pthread_join(thread, NULL));
+	cl_identity_self(&self);
+	CHECK(another_sees(&self));
+	CHECK_EQUAL(cl_outlive_is_outlived(&self), 0);
+	_exit(0);
+}
+IN_A_CHILD(two_threads_fork_at_once)
+{
+	pid_t child;
+	int status;
+
+	cl_options.dir.text = folder;
+	sockets = EVERY_OTHER;
+	for (unsigned int i = 0; i < 50; i++) {
+		asked = i;
+		child = fork();
+		if (!child)
+			fork_in_two_threads();
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+	}
+}
+
+/* It has none of its parent's contexts, and can have none of its own. */
+IN_A_CHILD(a_child_that_forks_takes_no_lock_of_its_own)
+{
+	unsigned int before;
+	pid_t child;
+	int status;
+
+	cl_options.dir.text = folder;
+	cl_outlive_watch_forks();
+	fork_and_wait();
+	child = fork();
+	if (!child) {
+		before = descriptors();
+		fork_and_wait();
+		CHECK(!cl_outlive_took());
+		CHECK_EQUAL(descriptors(), before);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Nothing can be locked there: that is found out once, and not at each fork. */
+IN_A_CHILD(without_a_directory_it_is_not_tried_again)
+{
+	char path[80];
+
+	snprintf(path, sizeof path, "%s/no/way", folder);
+	cl_options.dir.text = path;
+	cl_outlive_watch_forks();
+	fork_and_wait();
+	CHECK(!cl_outlive_took());
+	cl_options.dir.text = folder;
+	fork_and_wait();
+	CHECK(!cl_outlive_took());
+}
+
+IN_A_CHILD(a_directory_that_was_removed_and_made_again_is_locked_again)
+{
+	struct cl_identity self;
+	char path[80];
+
+	snprintf(path, sizeof path, "%s/deeper", folder);
+	cl_options.dir.text = path;
+	cl_outlive_watch_forks();
+	cl_outlive_keep(); /* there is no lock yet, so it takes none */
+	CHECK(!cl_outlive_took());
+	fork_and_wait();
+	CHECK(!rmdir(path));
+	CHECK(!mkdir(path, 0700));
+	cl_outlive_keep();
+	cl_identity_self(&self);
+	CHECK(another_sees(&self));
+	/* and at a fork as well */
+	CHECK(!rmdir(path));
+	fork_and_wait();
+	CHECK(another_sees(&self));
+	CHECK(!rmdir(path));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough),
+		cmocka_unit_test(without_a_socket_the_lock_is_there_all_the_same),
+		cmocka_unit_test(without_a_free_descriptor_nobody_can_tell_and_no_lock_is_taken),
+		cmocka_unit_test(the_spare_descriptor_is_used_to_ask),
+		cmocka_unit_test(few_files_are_put_into_queues),
+		cmocka_unit_test(a_process_does_not_outlive_itself),
+		cmocka_unit_test(two_threads_fork_at_once),
+		cmocka_unit_test(a_child_that_forks_takes_no_lock_of_its_own),
+		cmocka_unit_test(without_a_directory_it_is_not_tried_again),
+		cmocka_unit_test(a_directory_that_was_removed_and_made_again_is_locked_again),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
