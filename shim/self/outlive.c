@@ -41,10 +41,11 @@ static _Atomic pid_t initialized, refused;
 
 /*
  * The kernel counts all files that a user has in the queues of sockets, and refuses more than RLIMIT_NOFILE of them.
- * The program may send files, too: those that a process has forked use at most this part of that number.  A child looks at
- * a few of the bytes for one that nobody else has.
+ * The program may send files, too: those that one process has forked use at most this part of that number.  Such
+ * families of one user do not know of each other.  A child looks at some bytes for one that nobody else has; if three of
+ * four are taken, one of 10,000 children finds none.
  */
-enum { PART = 16, LOOKS = 8 };
+enum { PART = 16, LOOKS = 32 };
 
 /* The first byte of the process @who.  Two processes share them with a chance of 1 to 2^38: then one counts as outlived. */
 static off_t first_byte_of(const struct cl_identity *who)
@@ -54,17 +55,6 @@ static off_t first_byte_of(const struct cl_identity *who)
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
 	x = ((x ^ who->pid) ^ x >> 27) * 0x94d049bb133111ebu;
 	return (off_t)((x ^ x >> 31) >> 26) * BYTES;
-}
-
-/* The first byte of the image that this process runs, which has the identity @self. */
-static off_t own_byte(const struct cl_identity *self)
-{
-	static _Atomic uint64_t image;
-	uint64_t none = 0, it = cl_mix(cl_now()) | 1;
-
-	if (!atomic_compare_exchange_strong_explicit(&image, &none, it, memory_order_relaxed, memory_order_relaxed))
-		it = none;
-	return first_byte_of(self) + (off_t)(it >> 8) % (BYTES / IMAGE) * IMAGE;
 }
 
 static int ask(int fd, int command, struct flock *about)
@@ -168,19 +158,46 @@ static int is_locked(int fd, off_t start, off_t end)
 	return err ? err : about.l_type != F_UNLCK;
 }
 
-/* Returns a descriptor of the directory with a lock on @byte, or -errno. */
-static int lock_directory(off_t byte)
+/*
+ * Returns the first byte of the image that this process runs, of those from @first on: it is chosen once, by the
+ * directory @fd, from those of which no other process has a byte.  Children of a former program may have theirs.
+ */
+static off_t own_image(int fd, off_t first)
+{
+	static _Atomic unsigned int chosen;
+	unsigned int image = atomic_load_explicit(&chosen, memory_order_relaxed), begin = (unsigned int)cl_mix(cl_now());
+
+	for (unsigned int i = 0; !image && i < BYTES / IMAGE; i++) {
+		unsigned int next = (begin + i) % (BYTES / IMAGE) + 1;
+		off_t byte = first + (off_t)(next - 1) * IMAGE;
+
+		/* another thread may have chosen meanwhile: then @image becomes that */
+		if (!is_locked(fd, byte, byte + IMAGE) &&
+		    atomic_compare_exchange_strong_explicit(&chosen, &image, next, memory_order_relaxed,
+							    memory_order_relaxed))
+			image = next;
+	}
+	return first + (off_t)(image ? image - 1 : 0) * IMAGE;
+}
+
+/* Returns a descriptor of the directory with the lock of this process, on *@byte, or -errno. */
+static int lock_directory(off_t *byte)
 {
 	int fd, err = -ENOENT;
+	struct cl_identity self;
 	struct stat st;
 
+	cl_identity_self(&self);
 	/* a second time if an ending process has removed the directory meanwhile */
 	for (int i = 0; i < 2 && err == -ENOENT; i++) {
 		fd = cl_self_open_dir(true);
-		if (fd < 0)
-			return fd;
+		if (fd < 0) {
+			err = fd;
+			continue;
+		}
 		fd = cl_fd_move_high(fd, &cl_self_known.room);
-		err = set(fd, F_RDLCK, byte);
+		*byte = own_image(fd, first_byte_of(&self));
+		err = set(fd, F_RDLCK, *byte);
 		if (!err && fstat(fd, &st))
 			err = -errno;
 		if (!err && st.st_nlink)
@@ -202,17 +219,20 @@ static rlim_t most_queued(void)
 	return limit.rlim_cur / PART < (rlim_t)IMAGE ? limit.rlim_cur / PART : (rlim_t)IMAGE - 1;
 }
 
-/* Locks a byte for a child, by the directory @fd.  Returns false if so many have one that it found none. */
+/* Locks a byte for a child, by the directory @fd.  Returns false if it found none that nobody else has. */
 static bool lock_for_child(int fd, off_t image)
 {
 	rlim_t most = most_queued();
+	uint64_t x = (uint64_t)getpid();
 
-	for (rlim_t i = 0; i < most && i < LOOKS; i++) {
-		off_t byte = image + 1 + (off_t)(((rlim_t)getpid() + i) % most);
+	for (int i = 0; i < LOOKS && most; i++) {
+		off_t byte = image + 1 + (off_t)((x = cl_mix(x)) % most);
 
+		if (is_locked(fd, byte, byte + 1))
+			continue;
 		if (set(fd, F_RDLCK, byte))
 			return false;
-		/* two may have taken it at the same time: then each tries another one */
+		/* two may have taken it at the same time: then each looks for another one */
 		if (!is_locked(fd, byte, byte + 1))
 			return true;
 		set(fd, F_UNLCK, byte);
@@ -252,13 +272,10 @@ static int take(void)
 	/* what a parent without fork handlers had is about that one's contexts, and stays */
 	bool others = atomic_load_explicit(&lock.pid, memory_order_acquire) && !cl_outlive_took();
 	uint64_t stays = others ? atomic_load_explicit(&lock.file, memory_order_acquire) : 0, former;
-	struct cl_identity self;
 	int fd, socket;
 	off_t byte;
 
-	cl_identity_self(&self);
-	byte = own_byte(&self);
-	fd = lock_directory(byte);
+	fd = lock_directory(&byte);
 	if (fd < 0)
 		return fd;
 	socket = most_queued() ? queue(fd) : -ETOOMANYREFS;
@@ -274,7 +291,7 @@ static int take(void)
 
 static bool may_pass(int err)
 {
-	return err == -EMFILE || err == -ENFILE || err == -ENOMEM;
+	return err == -EMFILE || err == -ENFILE || err == -ENOMEM || err == -ENOLCK || err == -ENOSPC;
 }
 
 /* Runs in any thread that forks, in a signal handler, too: system calls only, and no lock of ours. */
@@ -297,8 +314,8 @@ static void before_fork(void)
 /*
  * The child has copies of the driver's descriptors and of ours.  It takes a lock of its own on the same directory: of
  * a file that several processes have, one of them closes the last copy, and another one may still be at work on the
- * driver's.  If it can't, it keeps the copy.  The path is not used: the child may be another user now, or see other
- * files.  The same rules as before_fork().
+ * driver's.  If it can't, it keeps the copy.  It does not go by the path, which may lead elsewhere after chroot().
+ * The same rules as before_fork().
  */
 static void in_child(void)
 {

@@ -16,8 +16,12 @@
  * Several such processes may be killed at the same time.  Then one of them may close the last copy of our file, while
  * another one is at work on the driver's.  So each forked child takes a lock of its own, on one of the bytes after that
  * one, and closes its copy.  Some have the copy alone, and then the lock may go some ms too early: a child that is killed
- * before it has a lock, one that runs no fork handlers (clone()), one without free descriptors, and one of so many that
- * live at the same time that their files would be over a sixteenth of RLIMIT_NOFILE.
+ * before it has a lock, one that runs no fork handlers (clone()), one without four free descriptors, one of a parent that
+ * may not open the directory any more (setuid()), and one of so many that live at the same time that their files would
+ * be near or over a sixteenth of RLIMIT_NOFILE.
+ *
+ * A fork copies the passing descriptors of another thread that forks for the first time.  The child does not know them:
+ * they are of the locked directory, and stay.
  *
  * What must hold: a process that never forks has no descriptor and no directory from this.  A child
  * that runs no fork handlers (clone()) has what its parent had.  Where the kernel or the file system
@@ -44,7 +48,7 @@ bool cl_outlive_took(void);
 
 /*
  * Returns 1 while a process that was forked by @who has the contexts of @who, which has ended, and 0 if there is none.
- * Returns -EMFILE, -ENFILE or -ENOMEM if that cannot be asked now; any other error counts as none.  Some system calls.
+ * Returns -EMFILE, -ENFILE, -ENOMEM or -ENOLCK if that cannot be asked now; any other error counts as none.  Some system calls.
  * Any thread.
  */
 int cl_outlive_is_outlived(const struct cl_identity *who);

@@ -172,6 +172,112 @@ IN_A_CHILD(a_process_does_not_outlive_itself)
 	CHECK(!kill(child, SIGKILL));
 }
 
+/* The layout of the bytes, see outlive.c: a program has one of IMAGES parts of its process's bytes. */
+#define IMAGE (INT64_C(1) << 16)
+#define IMAGES 256
+
+/* Asks by the open file @fd for a lock of another one between @start and @end. */
+static struct flock lock_between(int fd, off_t start, off_t end)
+{
+	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = end - start };
+
+	CHECK(!fcntl(fd, F_OFD_GETLK, &about));
+	return about;
+}
+
+static void exec_self(int fd, const char *part)
+{
+	char number[16];
+
+	snprintf(number, sizeof number, "%d", fd);
+	execl("/proc/self/exe", "test", folder, number, part, (char *)NULL);
+	CHECK(!"exec");
+}
+
+/*
+ * The first program finds its part, locks all the others by @fd, which stays open, and calls exec: the second one must
+ * have the part that is left.
+ */
+static int be_a_program(int fd, const char *part)
+{
+	off_t left = atoll(part), first;
+	struct flock about;
+
+	cl_options.dir.text = folder;
+	cl_outlive_watch_forks();
+	fork_and_wait();
+	about = lock_between(fd, 0, INT64_MAX);
+	CHECK(about.l_type == F_RDLCK);
+	if (left)
+		return about.l_start == left ? 0 : 1;
+	first = about.l_start / (IMAGES * IMAGE) * IMAGES * IMAGE;
+	left = first + (about.l_start - first + 100 * IMAGE) % (IMAGES * IMAGE);
+	for (off_t at = first; at < first + IMAGES * IMAGE; at += IMAGE) {
+		about = (struct flock){ .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = IMAGE };
+		CHECK(at == left || !fcntl(fd, F_OFD_SETLK, &about));
+	}
+	snprintf(fifo, sizeof fifo, "%lld", (long long)left);
+	exec_self(fd, fifo);
+	return 1;
+}
+
+/* The children of the former program, which has the same identity, have theirs. */
+IN_A_CHILD(a_program_after_exec_has_bytes_of_its_own)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child)
+		exec_self(open(folder, O_RDONLY | O_DIRECTORY), "0");
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* 32 of the 64 that may have a file in a queue live, and those that come and go find a place among them. */
+IN_A_CHILD(each_child_has_a_file_in_a_queue_until_there_are_many)
+{
+	pid_t child[32 + 100];
+	bool puts;
+
+	cl_options.dir.text = folder;
+	limit_descriptors(1024);
+	cl_outlive_watch_forks();
+	for (int i = 0; i < 32 + 100; i++) {
+		child[i] = fork_one_that_stays(&puts);
+		CHECK(puts);
+		if (i >= 32) {
+			CHECK(!kill(child[i], SIGKILL));
+			CHECK_EQUAL(waitpid(child[i], NULL, 0), child[i]);
+		}
+	}
+	for (int i = 0; i < 32; i++)
+		CHECK(!kill(child[i], SIGKILL));
+}
+
+/* An ending process may remove the directory at any time. */
+static unsigned int removals;
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+	int err = __real_mkdir(path, mode);
+
+	if (removals && removals--)
+		rmdir(path);
+	return err;
+}
+IN_A_CHILD(a_directory_that_goes_while_it_is_made_is_made_again)
+{
+	char path[80];
+
+	snprintf(path, sizeof path, "%s/deeper", folder);
+	cl_options.dir.text = path;
+	cl_outlive_watch_forks();
+	removals = 1;
+	fork_and_wait();
+	CHECK(cl_outlive_took());
+	CHECK(!rmdir(path));
+}
+
 static pthread_barrier_t both;
 static void *forks_at_once(void *unused)
 {
@@ -271,7 +377,7 @@ IN_A_CHILD(a_directory_that_was_removed_and_made_again_is_locked_again)
 	CHECK(!rmdir(path));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough),
@@ -280,11 +386,18 @@ int main(void)
 		cmocka_unit_test(the_spare_descriptor_is_used_to_ask),
 		cmocka_unit_test(few_files_are_put_into_queues),
 		cmocka_unit_test(a_process_does_not_outlive_itself),
+		cmocka_unit_test(a_program_after_exec_has_bytes_of_its_own),
+		cmocka_unit_test(each_child_has_a_file_in_a_queue_until_there_are_many),
+		cmocka_unit_test(a_directory_that_goes_while_it_is_made_is_made_again),
 		cmocka_unit_test(two_threads_fork_at_once),
 		cmocka_unit_test(a_child_that_forks_takes_no_lock_of_its_own),
 		cmocka_unit_test(without_a_directory_it_is_not_tried_again),
 		cmocka_unit_test(a_directory_that_was_removed_and_made_again_is_locked_again),
 	};
 
+	if (argc == 4) {
+		snprintf(folder, sizeof folder, "%s", argv[1]);
+		return be_a_program(atoi(argv[2]), argv[3]);
+	}
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
