@@ -56,8 +56,11 @@ async def ucx_sends(connection):
 
     block = Block(memory.Driver(), 7)
     done = asyncio.Event()
+    endpoints = []
 
     async def serve(endpoint):
+        # without a reference it is closed after the last send, before the other side has all of it
+        endpoints.append(endpoint)
         for _ in range(BLOCKS):
             await endpoint.send(block)
         done.set()
