@@ -6,7 +6,8 @@
 
 Reads doc/results/*/*.tap: the tables of run.sh, matrix.sh and pool_clients.sh, and when and where
 they ran.  The page shows the latest run of each client on each kind of machine.  A run that failed
-bare, or whose processes got no memory for a context, says nothing about culimbo and is left out.  A client that `matrix.sh --list` or
+bare, whose processes got no memory for a context, or that had less time under culimbo than it took bare, says nothing
+about culimbo and is left out.  A client that `matrix.sh --list` or
 `pool_clients.sh --list` prints and that has not run on a GPU yet is marked so.  With --check nothing
 is written; the exit status is 1 when the page differs from the results.
 """
@@ -143,8 +144,18 @@ def rows_of(text):
 
 def without_context(text):
     """Returns the clients of which a process got no context, since others had all of the device's memory."""
-    return set(re.findall(r"^not ok \d+ - (\S+): .*\n(?:#.*\n)*?#.*\bcuDevicePrimaryCtxRetain\(.*: CUDA_ERROR_OUT_OF_MEMORY",
+    return set(re.findall(r"^not ok \d+ - (\S+): .*\n(?:#.*\n)*?#.*\bcuDevicePrimaryCtxRetain\b.*: CUDA_ERROR_OUT_OF_MEMORY",
+                          text, re.MULTILINE) +
+               # what a process said may stand before the line of the test
+               re.findall(r"^# (\S+), preloaded, round .*\n(?:#.*\n)*?#.*\bcuDevicePrimaryCtxRetain\b.*: CUDA_ERROR_OUT_OF_MEMORY",
                           text, re.MULTILINE))
+
+
+def without_time(text):
+    """Returns the clients that were given less time under culimbo than they took bare, and did not end in it."""
+    bare = dict(re.findall(r"^ok \d+ - (\S+): runs bare, to its end, in (\d+) s", text, re.MULTILINE))
+    cut_off = re.findall(r"not ok \d+ - (\S+): .* 124 preloaded\n#\s+exit status 124 after (\d+) s", text)
+    return {name for name, seconds in cut_off if int(seconds) < int(bare.get(name, 0))}
 
 
 def collect():
@@ -154,7 +165,7 @@ def collect():
         text = path.read_text(encoding="utf-8", errors="replace")
         kind, where = machine_of(text, path.parent.name)
         # for example when no time was left for it; output that was cut may stand before it in its line
-        says_nothing = set(re.findall(r"\bnot ok \d+ - (\S+): runs bare", text)) | without_context(text)
+        says_nothing = set(re.findall(r"\bnot ok \d+ - (\S+): runs bare", text)) | without_context(text) | without_time(text)
         for row in rows_of(text):
             if row[0] in says_nothing:
                 continue
