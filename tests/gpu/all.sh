@@ -207,6 +207,8 @@ beside_each_other()
 
 times()
 {
+	local limit
+
 	if [ -n "$simulate" ]; then
 		run share-cycle.txt 100 python3 "$tests/bench/share_cycle.py" --check "$build"
 		return
@@ -214,7 +216,9 @@ times()
 	if with ucx ucx-perf.txt; then
 		run ucx-perf.txt 260 UCXTEST_ONLY=perf UCXTEST_ROUNDS="$out/ucx-rounds" UCXTEST_PERF_SECONDS="$(at_most 210 62)" UCXTEST_VARIANTS="bare culimbo again" bash "$gpu/ucx.sh" "$build" "$clients/ucx" 20
 	fi
-	run share-cycle.txt 330 SHARE_CYCLE_LIMIT=160 SHARE_CYCLE_JSON="$out/share-cycle.json" bash "$gpu/share_cycle.sh" "$build" 99 0.25
+	# a third of that again, and 70 s for the bystanders
+	limit=$((($(at_most 283 12) - 70) * 3 / 4))
+	run share-cycle.txt 330 SHARE_CYCLE_LIMIT="$((limit < 10 ? 10 : limit))" SHARE_CYCLE_JSON="$out/share-cycle.json" bash "$gpu/share_cycle.sh" "$build" 99 0.25
 	run bench.txt 90 BENCH_SECONDS=80 python3 "$tests/bench/bench.py" --gpu --quick --out "$out/bench" "$build"
 }
 
