@@ -23,7 +23,7 @@
  *   atomics.
  * - cl_trace_allocated() and cl_trace_freed() add a record to the trace by atomics.  The first record of a process
  *   makes the trace's file, within CL_UNCANCELLED.
- * - cl_outlive_watch_forks() registers a function that runs before each fork, within CL_UNCANCELLED.
+ * - cl_outlive_watch_forks() registers functions that run before each fork and in the child, within CL_UNCANCELLED.
  * - cl_process_end() has CL_UNCANCELLED: a child that has its parent's memory must change nothing when it ends.
  * - cl_options_read(), cl_driver_find(), cl_log() and cl_trace_now() take no lock, and are there before all the rest.
  */

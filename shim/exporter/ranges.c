@@ -179,6 +179,7 @@ void cl_reserved_put_back_locked(struct cl_reserved *reserved)
 		known.reserved = wide;
 		known.reserved_room = room;
 	}
+	/* as long as nothing overlaps, only a neighbour can; after that .overlapped is true until nothing does */
 	if ((n && lies_in(known.reserved[n - 1], reserved->base)) ||
 	    (n < known.reserved_n && lies_in(reserved, known.reserved[n]->base)))
 		known.overlapped = true;
@@ -199,7 +200,7 @@ static struct cl_reserved *take_out(size_t n)
 	return reserved;
 }
 
-/* Takes out all of the table that overlap these addresses and have no mapping, and finds out whether any overlap is left. */
+/* As forget_freed_locked(), where reservations of the table overlap each other.  Finds out whether some still do. */
 static void forget_freed_of_all(uint64_t base, uint64_t size)
 {
 	uint64_t reached = 0;
@@ -231,7 +232,7 @@ static void forget_freed_locked(uint64_t base, uint64_t size)
 	for (size_t n = count_below(base + size - 1); n-- > 0;) {
 		const struct cl_reserved *old = known.reserved[n];
 
-		/* all below end below this one */
+		/* none overlap, so all lower ones end even earlier */
 		if (old->base + old->size <= base)
 			break;
 		if (!old->ranges)

@@ -16,8 +16,9 @@
 #include "shim/self/self.h"
 
 /*
- * A process has BYTES bytes, which follow from its identity.  Each program that it runs after an exec has IMAGE of them:
- * the first one for the process itself, the others for the children that it forks and for theirs.
+ * A process has BYTES bytes; its identity says which.  They are divided into images of IMAGE bytes, one for each program
+ * that the process runs (exec).  The first byte of an image is for the process itself, the others are for the children
+ * that it forks, and for theirs.
  */
 #define IMAGE ((off_t)1 << 16)
 #define BYTES (IMAGE << 8)
@@ -34,20 +35,20 @@ static struct {
 } lock;
 
 /*
- * The pid of the process that has called cuInit(), and of the one that can never get the lock.  A forked child has
- * none of its parent's contexts, and tries for no lock of its own.
+ * The pid of the process that has called cuInit(), and of the one whose attempt to lock failed for good.  A forked child
+ * has neither: it can have no contexts of its own.  What it locks, in in_child(), is for its parent's.
  */
 static _Atomic pid_t initialized, refused;
 
 /*
- * The kernel counts all files that a user has in the queues of sockets, and refuses more than RLIMIT_NOFILE of them.
- * The program may send files, too: those that one process has forked use at most this part of that number.  Such
- * families of one user do not know of each other.  A child looks at some bytes for one that nobody else has; if three of
- * four are taken, one of 10,000 children finds none.
+ * The kernel counts the files that a user has in the queues of sockets, and refuses more than RLIMIT_NOFILE of them.
+ * The program may send files, too.  So the living children of one image use at most this part of that number; its own file
+ * comes on top, and other images of the user have as much.  A child looks at LOOKS bytes, at random, for one that nobody else
+ * has.  If three of four are taken, one of 10,000 children finds none.
  */
 enum { PART = 16, LOOKS = 32 };
 
-/* The first byte of the process @who.  Two processes share them with a chance of 1 to 2^38: then one counts as outlived. */
+/* The first byte of the process @who.  Two processes share them with a chance of 1 in 2^38: then one counts as outlived. */
 static off_t first_byte_of(const struct cl_identity *who)
 {
 	uint64_t x = who->pid_ns * 0x9e3779b97f4a7c15u ^ who->start_time;
@@ -81,7 +82,8 @@ static uint64_t word_of(int fd)
 
 	if (!fstat(fd, &st))
 		return bits_of(&st) << 32 | ((uint32_t)fd + 1);
-	if (errno != EBADF) /* the program has closed it already */
+	/* EBADF: the program has closed it already */
+	if (errno != EBADF)
 		close(fd);
 	return 0;
 }
@@ -137,6 +139,7 @@ static bool is_kept(void)
 	return kept;
 }
 
+/* A directory can only be opened for reading, so it can have only read locks: two may have the same byte. */
 static int set(int fd, short type, off_t byte)
 {
 	return ask(fd, F_OFD_SETLK,
@@ -159,8 +162,10 @@ static int is_locked(int fd, off_t start, off_t end)
 }
 
 /*
- * Returns the first byte of the image that this process runs, of those from @first on: it is chosen once, by the
- * directory @fd, from those of which no other process has a byte.  Children of a former program may have theirs.
+ * Returns the first byte of this program's image; @first is the first byte of its process.  The first call chooses the
+ * image, and begins at random to look for one of which nobody has locked a byte in the directory @fd: children from before an
+ * exec may have theirs.  If there is none, or that cannot be asked, it returns the first one, and the next call looks
+ * again.
  */
 static off_t own_image(int fd, off_t first)
 {
@@ -248,7 +253,7 @@ static int queue(int fd)
 	return socket < 0 ? socket : cl_fd_move_high(socket, &cl_self_known.room);
 }
 
-/* Has this process keep @fd.  Returns false, and changes nothing, if it cannot.  *@former is what it had before. */
+/* Has this process keep @fd.  *@former is what it had before.  Returns false if it cannot: then @fd is closed. */
 static bool keep(int fd, uint64_t *former)
 {
 	uint64_t file = word_of(fd);
@@ -269,7 +274,7 @@ static void close_former(uint64_t file)
 /* Returns 0 or -errno. */
 static int take(void)
 {
-	/* what a parent without fork handlers had is about that one's contexts, and stays */
+	/* a child without fork handlers may have a copy of its parent's: that one's contexts need it, so it stays open */
 	bool others = atomic_load_explicit(&lock.pid, memory_order_acquire) && !cl_outlive_took();
 	uint64_t stays = others ? atomic_load_explicit(&lock.file, memory_order_acquire) : 0, former;
 	int fd, socket;
@@ -306,16 +311,15 @@ static void before_fork(void)
 		return;
 	if (!is_kept())
 		err = take();
-	/* not again at each fork */
+	/* other errors are final: it is not tried again at each fork */
 	if (err && !may_pass(err))
 		atomic_store_explicit(&refused, getpid(), memory_order_relaxed);
 }
 
 /*
- * The child has copies of the driver's descriptors and of ours.  It takes a lock of its own on the same directory: of
- * a file that several processes have, one of them closes the last copy, and another one may still be at work on the
- * driver's.  If it can't, it keeps the copy.  It does not go by the path, which may lead elsewhere after chroot().
- * The same rules as before_fork().
+ * The child has copies of the driver's descriptors and of ours.  It locks another byte through an open file of its own
+ * (outlive.h says why), and closes its copy.  If it can't, it keeps the copy.  It does not go by the path, which may lead
+ * elsewhere after chroot().  The same rules as before_fork().
  */
 static void in_child(void)
 {

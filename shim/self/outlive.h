@@ -7,25 +7,25 @@
  * live, although the parent was killed or has called exit(), and its kernels write to their end.  So what
  * such a process holds must not go when it dies.
  *
- * A process that has called cuInit() therefore takes a lock before its first fork, on a byte of the
- * directory of exporter files that its identity gives.  The lock belongs to the open file, whose
+ * So a process that has called cuInit() takes a lock before its first fork, on one byte of the directory of exporter
+ * files; its identity says on which.  The lock belongs to the open file, whose
  * descriptor is copied, closed and ended by exec as the driver's are: the kernel drops the lock when the
  * last copy is gone.  A process that ends is slow to close the driver's files: meanwhile the GPU still works for it.  So it
  * closes ours after those (base/last_closed.h).
  *
  * Several such processes may be killed at the same time.  Then one of them may close the last copy of our file, while
- * another one is at work on the driver's.  So each forked child takes a lock of its own, on one of the bytes after that
- * one, and closes its copy.  Some have the copy alone, and then the lock may go some ms too early: a child that is killed
- * before it has a lock, one that runs no fork handlers (clone()), one without four free descriptors, one of a parent that
- * may not open the directory any more (setuid()), and one of so many that live at the same time that their files would
- * be near or over a sixteenth of RLIMIT_NOFILE.
+ * another one is at work on the driver's.  So each forked child locks another byte through an open file of its own, and
+ * closes its copy.  These have only the copy, and then the lock may go some ms too early:
+ * - a child that is killed before it has its lock, or that runs no fork handlers (clone());
+ * - one without four free descriptors, or whose system calls are refused (seccomp);
+ * - one that may not open the directory any more (its parent has called setuid());
+ * - one of so many that live at the same time that their files are near a sixteenth of RLIMIT_NOFILE.
  *
- * A fork copies the passing descriptors of another thread that forks for the first time.  The child does not know them:
- * they are of the locked directory, and stay.
+ * If another thread of its parent was just taking the lock, a child has copies of that thread's temporary descriptors,
+ * too.  Nobody closes them; they lead to the locked directory, and do no harm.
  *
- * What must hold: a process that never forks has no descriptor and no directory from this.  A child
- * that runs no fork handlers (clone()) has what its parent had.  Where the kernel or the file system
- * has no such locks, no context counts as outliving its process.
+ * What must hold: a process that never forks has no descriptor and no directory from this.  Where the kernel or the
+ * file system has no such locks, no context counts as outliving its process.
  */
 #ifndef CL_OUTLIVE_H
 #define CL_OUTLIVE_H
@@ -47,15 +47,16 @@ void cl_outlive_keep(void);
 bool cl_outlive_took(void);
 
 /*
- * Returns 1 while a process that was forked by @who has the contexts of @who, which has ended, and 0 if there is none.
- * Returns -EMFILE, -ENFILE, -ENOMEM or -ENOLCK if that cannot be asked now; any other error counts as none.  Some system calls.
- * Any thread.
+ * Returns 1 while a process that was forked by @who keeps the contexts of @who alive, which has ended, and 0 if none does.
+ * Returns -EMFILE, -ENFILE, -ENOMEM, -ENOSPC or -ENOLCK if that cannot be asked now; any other error counts as none.
+ * Some system calls.  Any thread.
  */
 int cl_outlive_is_outlived(const struct cl_identity *who);
 
 /*
- * Returns true if another process relies on the directory @dirfd for such a lock.  Those that this process has forked
- * do not count: its holds, which they prolong, are in files of that directory.
+ * Returns true if another process relies on the directory @dirfd for such a lock.  Processes that this one has forked
+ * do not count: if they keep a hold of this process alive, the file with that hold is in the directory, which then cannot
+ * be removed.
  */
 bool cl_outlive_uses(int dirfd);
 

@@ -103,8 +103,8 @@ static void tell(void *data, uint32_t record)
 }
 
 /*
- * Returns false if another process has the slot's lock.  Reaps the slot if it still has @claim, and no context
- * of its owner @who outlives that.
+ * Reaps the slot if it still has @claim, and no context of its owner @who outlives that.  If that cannot be told now, it
+ * stays until it is looked at again.  Returns false if another process has the slot's lock.
  */
 static bool reap_one(struct cl_region *region, unsigned int slot, uint64_t claim, const struct cl_identity *who,
 		     struct cl_reaped *sum, struct each_hold *each)
@@ -260,7 +260,8 @@ static unsigned int look_at_all(struct cl_region *region, const struct cl_identi
 
 /*
  * Reaps slots that this process had before it called exec: they have its pid and start time, but
- * its locks and its CUDA context went with exec, and what it held with them.
+ * its locks and its CUDA context went with exec, and what it held with them, unless a child that it had forked keeps
+ * the context alive.
  */
 static void reap_former_image(struct cl_region *region, const struct cl_identity *self)
 {

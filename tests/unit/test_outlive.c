@@ -12,7 +12,7 @@ IN_A_CHILD(a_killed_process_is_outlived_while_its_child_lives)
 	pid_t pid;
 
 	told = start_and_end(&pid, PAUSES);
-	CHECK(cl_outlive_is_outlived(&told.who));
+	CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
 	other = told.who;
 	other.pid++; /* another process is not */
 	CHECK(!cl_outlive_is_outlived(&other));
@@ -61,7 +61,7 @@ IN_A_CHILD(the_lock_lasts_until_all_other_files_are_closed)
 	told = start_with(&line, &pid, PARENT_IS_SLOW);
 	CHECK(!kill(told.child, SIGKILL));
 	CHECK(COMES_TRUE(is_zombie(told.child), SOON));
-	CHECK(cl_outlive_is_outlived(&told.who));
+	CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
 	kill(pid, SIGKILL);
 	spin_while_outlived(&told.who);
 	CHECK_EQUAL(recv(line, &byte, 1, MSG_DONTWAIT), 0);
@@ -69,8 +69,8 @@ IN_A_CHILD(the_lock_lasts_until_all_other_files_are_closed)
 }
 
 /*
- * The child has a slow file of its own, as one has the driver's files that drops their last copies.  Its parent is
- * killed while the child is at work on it, and drops the last copy of what both have.
+ * The child's slow file stands for the driver's files, whose last copies it closes.  While the kernel closes that, the
+ * parent is killed, and closes the last copy of what both have.
  */
 IN_A_CHILD(a_forked_child_has_a_lock_of_its_own_that_lasts_as_long_as_its_files)
 {
@@ -81,7 +81,7 @@ IN_A_CHILD(a_forked_child_has_a_lock_of_its_own_that_lasts_as_long_as_its_files)
 
 	snprintf(fifo, sizeof fifo, "%s/fifo", folder);
 	CHECK(!mkfifo(fifo, 0600));
-	/* without a lock of its own about one of two is right by chance */
+	/* without that lock every second round or so is right by chance */
 	for (int i = 0; i < 8; i++) {
 		end_of_child = open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 		told = start(&pid, IS_SLOW);
@@ -98,13 +98,12 @@ IN_A_CHILD(a_forked_child_has_a_lock_of_its_own_that_lasts_as_long_as_its_files)
 IN_A_CHILD(a_child_locks_the_directory_that_its_parent_has_locked)
 {
 	struct told told;
-	char other[80];
 	pid_t pid;
 
 	told = start_and_end(&pid, OTHER_PATH);
-	CHECK(cl_outlive_is_outlived(&told.who));
-	snprintf(other, sizeof other, "%s/other", folder);
-	CHECK(access(other, F_OK) && errno == ENOENT);
+	CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
+	snprintf(other_folder, sizeof other_folder, "%s/other", folder);
+	CHECK(access(other_folder, F_OK) && errno == ENOENT);
 	CHECK(!kill(-pid, SIGKILL));
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
 }
@@ -137,12 +136,12 @@ IN_A_CHILD(a_grandchild_counts)
 	pid_t pid;
 
 	told = start_and_end(&pid, FORKS_TOO);
-	CHECK(cl_outlive_is_outlived(&told.who));
+	CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
 	CHECK(!kill(-pid, SIGKILL));
 	CHECK(COMES_TRUE(!cl_outlive_is_outlived(&told.who), SOON));
 }
 
-/* clone() runs no fork handler, so it takes no lock: the child of a later fork has it then. */
+/* clone() runs no fork handler, so it takes no lock. */
 IN_A_CHILD(a_process_that_never_calls_fork_has_no_lock_and_makes_no_directory)
 {
 	struct told told;
