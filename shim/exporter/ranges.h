@@ -86,8 +86,10 @@ void cl_physical_free(struct cl_physical *physical);
  * hooks, or while another thread unmapped there.  It is taken out, unless it has mappings.
  */
 void cl_reserved_add_locked(uint64_t base, uint64_t size);
-/* Returns the reservation in which @address lies, or NULL.  Of two that overlap: the one that begins later, or else is newer;
- * behind the end of that one NULL. */
+/*
+ * Returns the reservation in which @address lies, or NULL.  Of two that overlap: the one that begins later, or else is
+ * newer; behind the end of that one NULL.
+ */
 struct cl_reserved *cl_reserved_at_locked(uint64_t address);
 /*
  * take() comes before the driver frees a reservation.  It takes the one that begins at @base out of the

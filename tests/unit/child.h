@@ -195,6 +195,16 @@ static inline unsigned int count_entries(const char *path)
 	return n;
 }
 
+/* Makes a folder of a new name on a tmpfs, or else in /tmp.  Its path is written to @path.  Returns -1 if there is none. */
+static inline int make_folder_at(char path[64])
+{
+	snprintf(path, 64, "/dev/shm/culimbo-unit-XXXXXX");
+	if (mkdtemp(path))
+		return 0;
+	snprintf(path, 64, "/tmp/culimbo-unit-XXXXXX");
+	return mkdtemp(path) ? 0 : -1;
+}
+
 /* Removes @path and the files in it, but no deeper folders. */
 static inline int remove_folder_at(const char *path)
 {

@@ -555,11 +555,7 @@ static inline CUdeviceptr exported_block(void)
 
 static inline int make_folder(void **state)
 {
-	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
-	if (mkdtemp(folder))
-		return 0;
-	snprintf(folder, sizeof folder, "/tmp/culimbo-unit-XXXXXX");
-	return mkdtemp(folder) ? 0 : -1;
+	return make_folder_at(folder);
 }
 static inline int remove_folder(void **state)
 {

@@ -107,12 +107,8 @@ static inline int make_folder(void **state)
 
 	cl_options_read(&cl_options, environment, NULL);
 	cl_identity_self(&me);
-	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
-	if (!mkdtemp(folder)) {
-		snprintf(folder, sizeof folder, "/tmp/culimbo-unit-XXXXXX");
-		if (!mkdtemp(folder))
-			return -1;
-	}
+	if (make_folder_at(folder))
+		return -1;
 	folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return folder_fd < 0 ? -1 : 0;
 }

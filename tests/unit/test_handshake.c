@@ -367,12 +367,8 @@ static int make_region(void **state)
 	struct cl_identity self;
 	int dir;
 
-	snprintf(folder, sizeof folder, "/dev/shm/culimbo-unit-XXXXXX");
-	if (!mkdtemp(folder)) {
-		snprintf(folder, sizeof folder, "/tmp/culimbo-unit-XXXXXX");
-		if (!mkdtemp(folder))
-			return -1;
-	}
+	if (make_folder_at(folder))
+		return -1;
 	dir = open(folder, O_RDONLY | O_DIRECTORY);
 	cl_identity_self(&self);
 	if (cl_region_create(&region, dir, &self))

@@ -144,9 +144,8 @@ static void a_small_limit_of_locked_memory_is_no_hindrance(void **state)
 
 static int make_folder(void **state)
 {
-	snprintf(folder, sizeof folder, "/dev/shm/culimbo-locked-XXXXXX");
 	cl_identity_self(&me);
-	if (!mkdtemp(folder))
+	if (make_folder_at(folder))
 		return -1;
 	folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return folder_fd < 0 ? -1 : 0;

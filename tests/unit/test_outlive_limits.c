@@ -103,27 +103,34 @@ static void limit_descriptors(rlim_t limit)
 	CHECK(!setrlimit(RLIMIT_NOFILE, &both));
 }
 
+/* Starts and ends a process whose child stays, and returns who it was.  *@other is nobody. */
+static struct cl_identity one_that_is_outlived(pid_t *pid, struct cl_identity *other)
+{
+	struct told told = start_and_end(pid, PAUSES);
+
+	*other = told.who;
+	other->pid++;
+	return told.who;
+}
+
 /* With and without a lock of this process. */
 IN_A_CHILD(without_a_free_descriptor_nobody_can_tell_and_no_lock_is_taken)
 {
-	struct cl_identity other;
+	struct cl_identity one, other;
 	struct rlimit before;
-	struct told told;
 	pid_t pid;
 
-	told = start_and_end(&pid, PAUSES);
-	other = told.who;
-	other.pid++;
+	one = one_that_is_outlived(&pid, &other);
 	CHECK(!getrlimit(RLIMIT_NOFILE, &before));
 	for (int i = 0; i < 2; i++) {
 		CHECK(!prlimit(0, RLIMIT_NOFILE, &(struct rlimit){ 0, before.rlim_max }, NULL));
-		CHECK_EQUAL(cl_outlive_is_outlived(&told.who), -EMFILE);
+		CHECK_EQUAL(cl_outlive_is_outlived(&one), -EMFILE);
 		CHECK_EQUAL(cl_outlive_is_outlived(&other), -EMFILE);
 		/* nor can a lock be taken, which is tried again at the next fork */
 		cl_outlive_watch_forks();
 		fork_and_wait();
 		CHECK(!setrlimit(RLIMIT_NOFILE, &before));
-		CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
+		CHECK_EQUAL(cl_outlive_is_outlived(&one), 1);
 		CHECK_EQUAL(cl_outlive_is_outlived(&other), 0);
 		fork_and_wait();
 		CHECK(cl_outlive_took());
@@ -133,19 +140,16 @@ IN_A_CHILD(without_a_free_descriptor_nobody_can_tell_and_no_lock_is_taken)
 
 IN_A_CHILD(the_spare_descriptor_is_used_to_ask)
 {
-	struct cl_identity other;
-	struct told told;
+	struct cl_identity one, other;
 	pid_t pid;
 
-	told = start_and_end(&pid, PAUSES);
-	other = told.who;
-	other.pid++;
+	one = one_that_is_outlived(&pid, &other);
 	cl_self_spare_restore();
 	limit_descriptors(4096);
 	while (dup(0) >= 0)
 		;
 	CHECK_EQUAL(errno, EMFILE);
-	CHECK_EQUAL(cl_outlive_is_outlived(&told.who), 1);
+	CHECK_EQUAL(cl_outlive_is_outlived(&one), 1);
 	CHECK_EQUAL(cl_outlive_is_outlived(&other), 0);
 	CHECK(cl_self_spare_release());
 	CHECK(!kill(-pid, SIGKILL));

@@ -537,8 +537,7 @@ static int set_up(void **state)
 
 	cl_options_read(&cl_options, none, NULL);
 	cl_identity_self(&me);
-	snprintf(folder, sizeof folder, "/dev/shm/culimbo-view-XXXXXX");
-	if (!mkdtemp(folder))
+	if (make_folder_at(folder))
 		return -1;
 	folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return folder_fd < 0 ? -1 : 0;
