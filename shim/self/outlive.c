@@ -75,7 +75,7 @@ static uint64_t bits_of(const struct stat *st)
 	return cl_mix(cl_mix(st->st_dev) ^ st->st_ino ^ (uint64_t)(st->st_mode & S_IFMT) << 48) >> 32;
 }
 
-/* Returns @fd and the bits of its file in one word, or 0: then @fd is not open. */
+/* Returns @fd and the bits of its file, or 0: then @fd is not open.  What own_fd.h has, in one word that threads can exchange. */
 static uint64_t word_of(int fd)
 {
 	struct stat st;
