@@ -149,6 +149,7 @@ static inline int another_sees(const struct cl_identity *who)
 	return WEXITSTATUS(status);
 }
 
+/* The locks of killed processes go a moment later: another test must not see them. */
 static inline int make_folder(void **state)
 {
 	return make_folder_at(folder);
@@ -157,5 +158,6 @@ static inline int remove_folder(void **state)
 {
 	return remove_folder_at(folder);
 }
+#define in_own_folder(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 #endif
