@@ -381,6 +381,15 @@ IN_A_CHILD(only_what_is_of_the_device_goes)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
+/* The call is made again until @other has freed @n blocks: on a slow machine it answers after the first attempt. */
+static void fails_until_freed(struct cl_need what, const struct exporter *other, uint64_t n)
+{
+	CHECK(fails(what));
+	while (ask(other, FREED) < n)
+		CHECK(fails_again());
+	CHECK_EQUAL(ask(other, FREED), n);
+}
+
 /* A device need not have the same number in two processes. */
 IN_A_CHILD(others_are_asked_for_what_is_of_the_device)
 {
@@ -391,12 +400,11 @@ IN_A_CHILD(others_are_asked_for_what_is_of_the_device)
 	CHECK(!FAILS());
 	CHECK_EQUAL(ask(&other, FREED), 0);
 	fake.device = 1;
-	CHECK(FAILS());
-	CHECK_EQUAL(ask(&other, FREED), 1);
+	cl_options.pressure_wait.number = SOON * MS;
+	fails_until_freed((struct cl_need){ .bytes = 4096, .device = CL_OF_CURRENT }, &other, 1);
 	ask(&other, FILLS);
 	ask(&other, FILLS);
-	CHECK(fails((struct cl_need){ .bytes = 4096, .device = CL_OF_ANY }));
-	CHECK_EQUAL(ask(&other, FREED), 3);
+	fails_until_freed((struct cl_need){ .bytes = 4096, .device = CL_OF_ANY }, &other, 3);
 }
 
 /* An exporter whose driver does not say which device it is may have it of any. */
