@@ -475,5 +475,5 @@ int main(void)
 		cmocka_unit_test(each_kind_has_its_words),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -170,5 +170,5 @@ int main(void)
 		cmocka_unit_test(without_memory_a_few_groups_do_and_the_sums_are_the_same),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
