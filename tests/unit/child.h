@@ -219,5 +219,7 @@ static inline int remove_folder_at(const char *path)
 	closedir(dir);
 	return rmdir(path);
 }
+/* A test with a folder of its own, by the make_folder() and remove_folder() of its program. */
+#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 #endif

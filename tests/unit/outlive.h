@@ -149,7 +149,7 @@ static inline int another_sees(const struct cl_identity *who)
 	return WEXITSTATUS(status);
 }
 
-/* The locks of killed processes go a moment later: another test must not see them. */
+/* One for each test: the locks of killed processes go a moment later, and no other test must see them. */
 static inline int make_folder(void **state)
 {
 	return make_folder_at(folder);
@@ -158,6 +158,5 @@ static inline int remove_folder(void **state)
 {
 	return remove_folder_at(folder);
 }
-#define in_own_folder(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 #endif

@@ -105,9 +105,10 @@ IN_A_CHILD(short_memory_asks_the_other_processes)
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'f', .a = held.value }).result, CUDA_SUCCESS);
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = waits.value }).value, 0);
 	CHECK_EQUAL(NO_MEMORY(), true);
-	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = waits.value }).value, 1);
+	/* on a slow machine it answers after this attempt */
+	CHECK(COMES_TRUE(ask(&other, (struct order){ .what = 'n', .a = waits.value }).value == 1, SOON));
 	CHECK_EQUAL(ask(&other, (struct order){ .what = 'n', .a = held.value }).value, 0);
-	/* on a slow machine it may hear once more of what moved meanwhile */
+	/* and it may hear once more of what moved meanwhile */
 	CHECK(COMES_TRUE(!fails_again(), SOON));
 	/* a stopped process is waited for, but not long */
 	kill(other.pid, SIGSTOP);

@@ -172,15 +172,15 @@ IN_A_CHILD(with_culimbo_disabled_nothing_is_locked)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		in_own_folder(a_killed_process_is_outlived_while_its_child_lives),
-		in_own_folder(the_lock_lasts_until_all_other_files_are_closed),
-		in_own_folder(a_forked_child_has_a_lock_of_its_own_that_lasts_as_long_as_its_files),
-		in_own_folder(a_child_locks_the_directory_that_its_parent_has_locked),
-		in_own_folder(a_child_that_called_exec_does_not_count),
-		in_own_folder(nor_does_one_that_has_closed_its_descriptors),
-		in_own_folder(a_grandchild_counts),
-		in_own_folder(a_process_that_never_calls_fork_has_no_lock_and_makes_no_directory),
-		in_own_folder(with_culimbo_disabled_nothing_is_locked),
+		IN_A_FOLDER(a_killed_process_is_outlived_while_its_child_lives),
+		IN_A_FOLDER(the_lock_lasts_until_all_other_files_are_closed),
+		IN_A_FOLDER(a_forked_child_has_a_lock_of_its_own_that_lasts_as_long_as_its_files),
+		IN_A_FOLDER(a_child_locks_the_directory_that_its_parent_has_locked),
+		IN_A_FOLDER(a_child_that_called_exec_does_not_count),
+		IN_A_FOLDER(nor_does_one_that_has_closed_its_descriptors),
+		IN_A_FOLDER(a_grandchild_counts),
+		IN_A_FOLDER(a_process_that_never_calls_fork_has_no_lock_and_makes_no_directory),
+		IN_A_FOLDER(with_culimbo_disabled_nothing_is_locked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

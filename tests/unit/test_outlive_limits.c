@@ -407,19 +407,19 @@ IN_A_CHILD(a_directory_that_was_removed_and_made_again_is_locked_again)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		in_own_folder(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough),
-		in_own_folder(without_a_socket_the_lock_is_there_all_the_same),
-		in_own_folder(without_a_free_descriptor_nobody_can_tell_and_no_lock_is_taken),
-		in_own_folder(the_spare_descriptor_is_used_to_ask),
-		in_own_folder(few_files_are_put_into_queues),
-		in_own_folder(a_process_does_not_outlive_itself),
-		in_own_folder(a_program_after_exec_has_bytes_of_its_own),
-		in_own_folder(half_of_the_places_are_taken_and_each_child_finds_one),
-		in_own_folder(a_directory_that_goes_while_it_is_made_is_made_again),
-		in_own_folder(two_threads_fork_at_once),
-		in_own_folder(a_child_that_forks_locks_nothing_for_contexts_of_its_own),
-		in_own_folder(without_a_directory_it_is_not_tried_again),
-		in_own_folder(a_directory_that_was_removed_and_made_again_is_locked_again),
+		IN_A_FOLDER(the_directory_is_in_use_by_others_alone_and_one_descriptor_is_enough),
+		IN_A_FOLDER(without_a_socket_the_lock_is_there_all_the_same),
+		IN_A_FOLDER(without_a_free_descriptor_nobody_can_tell_and_no_lock_is_taken),
+		IN_A_FOLDER(the_spare_descriptor_is_used_to_ask),
+		IN_A_FOLDER(few_files_are_put_into_queues),
+		IN_A_FOLDER(a_process_does_not_outlive_itself),
+		IN_A_FOLDER(a_program_after_exec_has_bytes_of_its_own),
+		IN_A_FOLDER(half_of_the_places_are_taken_and_each_child_finds_one),
+		IN_A_FOLDER(a_directory_that_goes_while_it_is_made_is_made_again),
+		IN_A_FOLDER(two_threads_fork_at_once),
+		IN_A_FOLDER(a_child_that_forks_locks_nothing_for_contexts_of_its_own),
+		IN_A_FOLDER(without_a_directory_it_is_not_tried_again),
+		IN_A_FOLDER(a_directory_that_was_removed_and_made_again_is_locked_again),
 	};
 
 	if (argc == 4) {

@@ -458,7 +458,6 @@ IN_A_CHILD(no_grace_ends_for_more_than_there_is)
 
 int main(void)
 {
-#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 	const struct CMUnitTest tests[] = {
 		IN_A_FOLDER(what_others_gave_back_by_themselves_is_heard_of),
 		IN_A_FOLDER(where_nobody_shares_the_answer_comes_at_once),
