@@ -465,6 +465,7 @@ static inline void start_with(uint64_t grace, uint64_t collector)
 {
 	char *environment[] = { NULL };
 
+	CHECK(folder[0]); /* else the files would lie among the user's */
 	cl_block_impossible_step = end_the_test;
 	cl_options_read(&cl_options, environment, NULL);
 	snprintf(log_path, sizeof log_path, "%s/log-%d", folder, (int)getpid());

@@ -381,7 +381,7 @@ IN_A_CHILD(only_what_is_of_the_device_goes)
 	CHECK_EQUAL(frees_of(p), 1);
 }
 
-/* The call is made again until @other has freed @n blocks: on a slow machine it answers after the first attempt. */
+/* The call is made again until @other has freed @n blocks: on a slow machine that answers after the first attempt. */
 static void fails_until_freed(struct cl_need what, const struct exporter *other, uint64_t n)
 {
 	CHECK(fails(what));
