@@ -182,9 +182,7 @@ static CUresult open_resolved(struct cl_pool_resolved *resolved, CUdevice device
 		cl_pool_open_discard(open);
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
-	result = cl_virtual_sees(resolved->peer, resolved->stamp.record, resolved->stamp.generation, resolved->handle.pid);
-	if (result == CUDA_SUCCESS)
-		result = cl_imported_pool_get(resolved, device, &pool);
+	result = cl_imported_pool_get(resolved, device, &pool);
 	if (result == CUDA_SUCCESS) {
 		result = cl_imported_pool_give_access(pool, device);
 		if (result == CUDA_SUCCESS)

@@ -43,7 +43,7 @@ const size_t cl_option_rows_n = sizeof(cl_option_rows) / sizeof(cl_option_rows[0
 static const char *const sim_names[] = {
 	PREFIX "SIM_MEMORY", PREFIX "SIM_DEVICES",	PREFIX "SIM_DIR",
 	PREFIX "SIM_TAIL",   PREFIX "SIM_PROC_ADDRESS", PREFIX "SIM_KERNELS",
-	PREFIX "SIM_NEEDED", PREFIX "SIM_POOL_ACCESS",
+	PREFIX "SIM_NEEDED", PREFIX "SIM_POOL_ACCESS",    PREFIX "SIM_REACH",
 };
 
 struct unit {

@@ -80,7 +80,7 @@ static const char *open_hint(uint32_t result, unsigned int why)
 		return "a process can't open its own handles, nor those of a process with the same number in another PID "
 		       "namespace";
 	case CUDA_ERROR_INVALID_DEVICE:
-		return "this process may not see the device that it is on (CUDA_VISIBLE_DEVICES)";
+		return "this process cannot reach the device that it is on: its container or cgroup may lack it";
 	case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
 	case CUDA_ERROR_TOO_MANY_PEERS:
 		return "open it on the device that it is on, or on one with peer access to that: `nvidia-smi topo -p2p r`";

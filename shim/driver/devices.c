@@ -78,17 +78,3 @@ unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
 		entries->of[device] = take_entry_locked(entries, region->header, device);
 	return entries->of[device];
 }
-
-bool cl_device_is_hidden(const struct cl_region *region, unsigned int ordinal)
-{
-	uint8_t its[CL_UUID], ours[CL_UUID];
-	int n;
-
-	if (!cl_region_device_uuid(region, ordinal, its) || !cl_driver.cuDeviceGetCount ||
-	    cl_driver.cuDeviceGetCount(&n) != CUDA_SUCCESS)
-		return false;
-	for (int device = 0; device < n; device++)
-		if (!cl_device_uuid(device, ours) || !memcmp(ours, its, CL_UUID))
-			return false;
-	return true;
-}

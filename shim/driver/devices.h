@@ -34,10 +34,4 @@ struct cl_device_entries {
 unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
 				    const struct cl_region *region, int device);
 
-/*
- * Returns true if the device that the exporter of @region counts as @ordinal is surely none of this process's: its UUID
- * is in the exporter's header, and the driver gives each device of this process another one.  No lock may be held.
- */
-bool cl_device_is_hidden(const struct cl_region *region, unsigned int ordinal);
-
 #endif

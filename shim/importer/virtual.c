@@ -7,7 +7,6 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/descriptors/ask.h"
-#include "shim/driver/devices.h"
 #include "shim/driver/visit.h"
 #include "shim/driver/wait.h"
 #include "shim/importer/mirror_map.h"
@@ -104,16 +103,6 @@ static void on_unmapped(const struct cl_mirror_name *name, uint64_t id)
 }
 
 /* ------------------------------------------------------------ what the exporter hands over */
-/* Returns true if the memory of @record of @peer is surely on a device that this process does not see. */
-static bool is_hidden(const struct cl_peer *peer, uint32_t record, uint32_t generation)
-{
-	const struct cl_region *region = &peer->region;
-
-	/* if the record is another block's by now, the handle is stale */
-	return cl_device_is_hidden(region, region->record[record].device) &&
-	       cl_life_generation(cl_record_life(region, record)) == generation;
-}
-
 /* What an open has got from the exporter's service so far. */
 struct getting {
 	struct cl_peer *peer;
@@ -141,14 +130,15 @@ static bool make_room(struct getting *get)
 }
 
 /*
- * Leaves out the piece that came last: it lies beside the one that the handle names.  No behaviour of CUDA says what to do
- * here, since no legacy handle is of memory of several devices.
+ * Leaves out the piece that came last, which the driver does not import since this process cannot reach its device.  It
+ * lies beside the one that the handle names.  No behaviour of CUDA says what to do here, since no legacy handle is of
+ * memory of several devices.
  */
 static void leave_out(struct getting *get)
 {
 	cl_log_once(CL_LOG_INFO,
-		    "memory of process %u is opened without some that lies beside it, on a device that this process does not "
-		    "see, as CUDA_VISIBLE_DEVICES has it",
+		    "memory of process %u is opened without some that lies beside it, on a device that this process cannot "
+		    "reach",
 		    get->pid);
 	cl_lock(&cl_imports_lock);
 	drop_locked(get->exporter, get->piece[--get->n].id);
@@ -157,7 +147,9 @@ static void leave_out(struct getting *get)
 
 /*
  * Takes one piece from the service: holds its record, and has the driver import @fd unless the allocation is mapped
- * here already.  A piece on a hidden device is left out, unless the handle names it: it stays a hole in the mirror.
+ * here already.  CUDA_VISIBLE_DEVICES makes no difference, as for a legacy handle (cudaIpcOpenMemHandle()'s
+ * documentation).  A piece whose device this process cannot reach at all (one outside its container or cgroup) is left
+ * out, unless the handle names it: it stays a hole in the mirror.
  * Returns 0, -EIO if the driver refuses, or another -errno.
  */
 static int take(void *arg, const struct cl_piece *piece, int fd)
@@ -190,12 +182,12 @@ static int take(void *arg, const struct cl_piece *piece, int fd)
 	*mine = (struct cl_mirror_piece){ .offset = piece->offset, .size = piece->size, .id = id, .fd = -1 };
 	if (known && !get->all)
 		return 0;
-	if (piece->record != get->record && is_hidden(get->peer, piece->record, piece->generation)) {
-		leave_out(get);
-		return 0;
-	}
 	get->result = cl_driver.cuMemImportFromShareableHandle(&mine->memory, (void *)(intptr_t)fd,
 							       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (get->result == CUDA_ERROR_INVALID_DEVICE && piece->record != get->record) {
+		get->result = CUDA_SUCCESS;
+		leave_out(get);
+	}
 	return get->result == CUDA_SUCCESS ? 0 : -EIO;
 }
 
@@ -306,17 +298,6 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 					strerror(-err),
 		    -err);
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
-}
-
-CUresult cl_virtual_sees(const struct cl_peer *peer, uint32_t record, uint32_t generation, uint32_t pid)
-{
-	if (!is_hidden(peer, record, generation))
-		return CUDA_SUCCESS;
-	cl_log_once(CL_LOG_WARN,
-		    "memory of process %u cannot be opened by its handle: it is on a device that this process does not see, "
-		    "as CUDA_VISIBLE_DEVICES has it",
-		    pid);
-	return CUDA_ERROR_INVALID_DEVICE;
 }
 
 /* The driver has refused what the exporter handed over, which is no fault of the handle. */
@@ -508,10 +489,6 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 
 	if (device < 0 || device >= CL_MIRROR_DEVICES || !cl_mirror_driver_can())
 		return CUDA_ERROR_NOT_SUPPORTED;
-	/* before the exporter is asked, which may be stopped */
-	result = cl_virtual_sees(peer, target.record, target.generation, resolved->pid);
-	if (result != CUDA_SUCCESS)
-		return result;
 	get.exporter = (uint64_t)get.file_id << 32 | (uint32_t)cl_mix(peer->region.header->created);
 	/* under the lock, so that a thread that unmaps something later sees it */
 	cl_lock(&cl_imports_lock);

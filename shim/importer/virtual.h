@@ -57,11 +57,6 @@ struct cl_asking;
  *	any other			no answer; it is logged once
  */
 CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid, uint64_t since);
-/*
- * Returns CUDA_SUCCESS, or CUDA_ERROR_INVALID_DEVICE, as for a legacy handle, if the memory of @record, which @peer's
- * process @pid has, is surely on a device that this process does not see (CUDA_VISIBLE_DEVICES).  That is logged once.
- */
-CUresult cl_virtual_sees(const struct cl_peer *peer, uint32_t record, uint32_t generation, uint32_t pid);
 /* Logs, once, that memory of process @pid can't be opened because of @err, -errno.  Returns what the program gets. */
 CUresult cl_virtual_say(uint32_t pid, int err);
 /* Returns a bit for each device that has peer access to @device, which is from 0 to CL_MIRROR_DEVICES - 1. */

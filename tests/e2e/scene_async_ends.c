@@ -112,7 +112,7 @@ void async_capture_access(void)
 
 		if (ASK(p, devices)->v[0] < 2) {
 			note("there are not two devices");
-			ok(true, "18 another device needs two");
+			ok(true, "18 another device # SKIP there is one device");
 			return;
 		}
 		if (ASK(p, pool_access, async_default(p), 1)->result || ASK(p, pool_access, mine, 1)->result)

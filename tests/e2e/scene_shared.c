@@ -267,7 +267,7 @@ static bool has_two(struct actor *p)
 	if (ASK(p, devices)->v[0] >= 2)
 		return true;
 	note("there are not two devices");
-	ok(true, "17 18 another device needs two");
+	ok(true, "17 18 another device # SKIP there is one device");
 	return false;
 }
 
@@ -316,51 +316,100 @@ static void devices(void)
 			}
 }
 
-/* C sees device 1 alone, and the memory is on device 0: each handle is refused as a legacy one. */
+#define ONE_ALONE TWO " CUDA_VISIBLE_DEVICES=1"
+#define NO_REACH ONE_ALONE " CULIMBO_SIM_REACH=shown"
+
+/* @who sees device 1 alone, and opens memory of device 0 by @handle: it reads what P wrote, and P reads what it writes. */
+static void open_hidden(struct actor *p, struct actor *who, enum kind kind, const struct handle *handle, uint64_t at)
+{
+	const char *says = who->bare ? "control: bare" : "17 18";
+	uint64_t import;
+	int result = try_open(who, handle, &import);
+
+	ok(!result && reads(who, import, PIECE, OWN, NULL), "%s: %s of a device that is hidden opens, and is read (%d)", says,
+	   kinds[kind], result);
+	if (result)
+		return;
+	fill(who, import, PIECE, NEXT);
+	ok(reads(p, at, PIECE, NEXT, NULL), "%s: and is written", says);
+	fill(p, at, PIECE, OWN);
+	close_block(who, import);
+}
+
+/* CUDA_VISIBLE_DEVICES hides a device, and a legacy handle of its memory opens all the same: so does each of culimbo's. */
 static void hidden_device(void)
 {
 	struct actor *p = ENTER("P", .env = ALL " " TWO), *b, *c;
 	struct handle handle[KINDS];
-	uint64_t import;
-	int bare, result;
+	uint64_t at[KINDS];
 
 	if (!has_two(p))
 		return;
-	b = ENTER("B", .bare = true, .env = TWO " CUDA_VISIBLE_DEVICES=1");
-	c = ENTER("C", .env = TWO " CUDA_VISIBLE_DEVICES=1");
-	for (int kind = 0; kind < KINDS; kind++)
-		handle[kind] = share(p, (enum kind)kind, OWN);
-	ok(ASK(b, devices)->v[0] == 1 && ASK(c, devices)->v[0] == 1, "B and C see one device");
-	bare = try_open(b, &handle[LEGACY], &import);
-	ok(bare, "control: bare, %s of a device that is hidden is refused (%d)", kinds[LEGACY], bare);
+	b = ENTER("B", .bare = true, .env = ONE_ALONE);
+	c = ENTER("C", .env = ONE_ALONE);
 	for (int kind = 0; kind < KINDS; kind++) {
-		result = try_open(c, &handle[kind], &import);
-		ok(result == bare, "17 18 %s of a device that is hidden is refused likewise (%d)", kinds[kind], result);
+		at[kind] = shared_alloc(p, (enum kind)kind, PIECE, OWN);
+		handle[kind] = export_block(p, at[kind]);
 	}
+	ok(ASK(b, devices)->v[0] == 1 && ASK(c, devices)->v[0] == 1, "B and C see one device");
+	open_hidden(p, b, LEGACY, &handle[LEGACY], at[LEGACY]);
+	for (int kind = 0; kind < KINDS; kind++)
+		open_hidden(p, c, (enum kind)kind, &handle[kind], at[kind]);
 	leave(b);
 	leave(c);
 	leave(p);
-	ok(!*said(p) && count_said(c, "a device that this process does not see") == 1, "17 18 C says why, once, and P nothing");
+	ok(!*said(p) && !*said(c), "17 18 nobody says anything");
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
+/* In one reservation P has memory of both devices side by side, and C sees device 1 alone: it gets all. */
+static void hidden_neighbour(void)
+{
+	struct actor *p = ENTER("P", .env = ALL " " TWO), *c;
+	struct handle handle;
+	uint64_t at, start;
+	int result;
+
+	if (!has_two(p))
+		return;
+	c = ENTER("C", .env = ONE_ALONE);
+	at = virtual_reserve(p, 8 * PIECE);
+	virtual_map(p, at + 2 * PIECE, PIECE, 2);
+	ASK(p, device, 1);
+	virtual_map(p, at + PIECE, PIECE, 1);
+	virtual_map(p, at + 3 * PIECE, PIECE, 3);
+	handle = export_block(p, at);
+	result = try_open(c, &handle, &start);
+	ok(!result && reads(c, start + PIECE, PIECE, 1, NULL) && reads(c, start + 2 * PIECE, PIECE, 2, NULL) &&
+		   reads(c, start + 3 * PIECE, PIECE, 3, NULL),
+	   "17 C opens what it sees, and beside it what it does not (%d)", result);
+	if (!result)
+		close_block(c, start);
+	leave(c);
+	leave(p);
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
 /*
- * C sees device 1 alone.  In one reservation P has memory of both devices side by side.  A handle that names memory of
- * device 1 gives that, and leaves out what is hidden; one that names memory of device 0 is refused as a legacy one.
+ * C cannot reach device 0 at all, as where its container or cgroup lacks it: the driver refuses each handle of its memory.
+ * A handle that names memory of device 1 gives that, and leaves out what lies beside it on device 0.
  */
-static void hidden_neighbour(void)
+static void out_of_reach(void)
 {
-	struct actor *p = ENTER("P", .env = ALL " " TWO), *b, *c;
-	struct handle handle, legacy;
+	struct actor *p = ENTER("P", .env = ALL " " TWO), *b = ENTER("B", .bare = true, .env = NO_REACH);
+	struct actor *c = ENTER("C", .env = NO_REACH);
+	struct handle handle;
 	uint64_t at, import, start;
-	int bare, result;
+	int bare = 0, result;
 
-	if (!has_two(p))
-		return;
-	b = ENTER("B", .bare = true, .env = TWO " CUDA_VISIBLE_DEVICES=1");
-	c = ENTER("C", .env = TWO " CUDA_VISIBLE_DEVICES=1");
-	legacy = share(p, LEGACY, OWN);
-	bare = try_open(b, &legacy, &import);
+	for (int kind = 0; kind < KINDS; kind++) {
+		handle = share(p, (enum kind)kind, OWN);
+		if (kind == LEGACY)
+			bare = try_open(b, &handle, &import);
+		result = try_open(c, &handle, &import);
+		ok(bare && result == bare, "17 18 %s of a device out of reach is refused (%d), as a legacy handle bare (%d)",
+		   kinds[kind], result, bare);
+	}
 	at = virtual_reserve(p, 8 * PIECE);
 	virtual_map(p, at + 2 * PIECE, PIECE, 2);
 	ASK(p, device, 1);
@@ -368,24 +417,25 @@ static void hidden_neighbour(void)
 	virtual_map(p, at + 3 * PIECE, PIECE, 3);
 	handle = export_block(p, at + PIECE);
 	result = try_open(c, &handle, &import);
-	ok(!result && reads(c, import, PIECE, 1, NULL), "17 C opens memory that it sees, beside some that it does not (%d)", result);
+	ok(!result && reads(c, import, PIECE, 1, NULL), "17 C opens memory that it reaches, beside some that it does not (%d)", result);
 	if (!result)
 		close_block(c, import);
 	handle = export_block(p, at);
 	result = try_open(c, &handle, &start);
 	ok(!result && reads(c, start + PIECE, PIECE, 1, NULL) && reads(c, start + 3 * PIECE, PIECE, 3, NULL),
-	   "17 by the reservation: C reads all that it sees (%d)", result);
+	   "17 by the reservation: C reads all that it reaches (%d)", result);
 	if (!result) {
 		result = ASK(c, v_access, start + 2 * PIECE, 0)->result;
-		ok(result || !c->reply.v[0], "17 with a hole where there is what it does not see (%d)", result);
+		ok(result || !c->reply.v[0], "17 with a hole where there is what it does not reach (%d)", result);
 		close_block(c, start);
 	}
 	handle = export_block(p, at + 2 * PIECE);
 	result = try_open(c, &handle, &import);
-	ok(bare && result == bare, "17 a handle of what is hidden is refused (%d), as a legacy one bare (%d)", result, bare);
+	ok(result == bare, "17 a handle of that is refused (%d)", result);
 	leave(b);
 	leave(c);
 	leave(p);
+	ok(!*said(p) && count_said(c, "the driver refuses to import it") == 1, "17 C says why, once, and P nothing");
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
@@ -454,6 +504,7 @@ const struct scene shared_scenes[] = {
 	{ "shared-devices", devices, 0 },
 	{ "shared-hidden-device", hidden_device, 0 },
 	{ "shared-hidden-neighbour", hidden_neighbour, 0 },
+	{ "shared-out-of-reach", out_of_reach, SCENE_SIMULATED },
 	{ "shared-unlike", unlike, 0 },
 	{ 0 }
 };

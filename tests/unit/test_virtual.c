@@ -154,7 +154,6 @@ IN_A_CHILD(the_device_of_what_can_be_shared_is_known_from_its_making_on)
 	cl_lock(&cl_exports_lock);
 	CHECK(cl_device_limbo_locked(&entries, &region, 0) != CL_ANY_DEVICE);
 	cl_unlock(&cl_exports_lock);
-	CHECK(!cl_device_is_hidden(&region, 0));
 }
 IN_A_CHILD(where_the_driver_refuses_that_the_program_gets_what_it_asked_for)
 {

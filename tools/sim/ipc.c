@@ -160,7 +160,7 @@ static CUresult map_import(struct sim_context *context, const struct handle *han
 	if (!*region)
 		goto unmap;
 	(*region)->client = handle->client;
-	(*region)->device = pool_visible(handle->device);
+	(*region)->device = pool_reachable(handle->device);
 	return CUDA_SUCCESS;
 unmap:
 	sim_unmap(base, handle->bytes);
@@ -181,7 +181,8 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!handle->bytes || handle->bytes % SIM_PAGE || handle->offset >= handle->bytes)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (pool_visible(handle->device) < 0)
+	/* documented: a device need not be visible here; out of reach, as in a container without it: our choice */
+	if (pool_reachable(handle->device) < 0)
 		return CUDA_ERROR_INVALID_DEVICE;
 	for (struct sim_region *r = context->regions; r; r = r->next)
 		if (r->kind == SIM_IMPORT && r->client == handle->client)

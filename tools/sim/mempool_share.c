@@ -177,14 +177,14 @@ SIM_CALL(cuMemPoolImportFromShareableHandle, (CUmemoryPool *handle, void *sharea
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (pool_visible(device) < 0)
+	if (pool_reachable(device) < 0)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&sim.lock);
 	for (pool = imported; pool; pool = pool->next_imported)
 		if (pool->magic && pool->client == client && pool->number == number)
 			break;
 	if (!pool)
-		pool = new_import(client, number, pool_visible(device));
+		pool = new_import(client, number, pool_reachable(device));
 	if (pool) {
 		pool->times++;
 		*handle = (CUmemoryPool)pool;

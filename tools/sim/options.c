@@ -124,6 +124,7 @@ static void read_options(void)
 	read_switch("CULIMBO_SIM_PROC_ADDRESS", "thunk", "same", &options.thunks);
 	read_switch("CULIMBO_SIM_TAIL", "random", "zero", &options.random_tail);
 	read_switch("CULIMBO_SIM_POOL_ACCESS", "set", "any", &options.pool_access);
+	read_switch("CULIMBO_SIM_REACH", "shown", "all", &options.reach_shown);
 	read_switch("CULIMBO_SIM_KERNELS", "linger", "thread", &options.kernels_linger);
 
 	snprintf(options.directory, sizeof(options.directory), "/dev/shm/culimbo-sim-%u",

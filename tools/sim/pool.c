@@ -50,6 +50,21 @@ int pool_visible(unsigned int physical)
 	return -1;
 }
 
+int pool_reachable(unsigned int physical)
+{
+	unsigned int n = sim_options()->reach_shown ? sim_pool.shown : sim_pool.state->devices;
+
+	for (unsigned int d = 0; d < n; d++)
+		if (sim_pool.physical[d] == physical)
+			return (int)d;
+	return -1;
+}
+
+int pool_told(int device)
+{
+	return device < (int)sim_pool.shown ? device : CU_DEVICE_INVALID;
+}
+
 size_t pool_memory(void)
 {
 	return sim_pool.state->memory;

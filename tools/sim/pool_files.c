@@ -197,6 +197,7 @@ static int claim(int fd)
 static void show_devices(unsigned int devices)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	unsigned int n;
 	char *end;
 
 	sim_pool.shown = 0;
@@ -215,6 +216,10 @@ static void show_devices(unsigned int devices)
 		if (*end != ',')
 			break;
 	}
+	n = sim_pool.shown;
+	for (unsigned int physical = 0; physical < devices; physical++)
+		if (pool_visible(physical) < 0)
+			sim_pool.physical[n++] = physical;
 }
 
 int pool_attach(void)

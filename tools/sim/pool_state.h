@@ -67,7 +67,8 @@ struct sim_pool {
 	struct sim_event_core *events;
 	uint32_t *holds; /* how often this process holds each segment, for one bit in the file */
 	unsigned int me;
-	unsigned int shown, physical[SIM_DEVICES_MAX]; /* by CUDA_VISIBLE_DEVICES */
+	/* @shown devices, by CUDA_VISIBLE_DEVICES; behind them those that it hides */
+	unsigned int shown, physical[SIM_DEVICES_MAX];
 	char path[320];
 	dev_t device;
 	ino_t inode, memory_inode;

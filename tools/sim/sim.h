@@ -59,6 +59,7 @@ struct sim_options {
 	bool thunks;       /* cuGetProcAddress returns other addresses than dlsym */
 	bool random_tail;  /* bytes 56-63 of handles are not zero */
 	bool pool_access; /* other devices reach a pool's memory only if they are let in */
+	bool reach_shown; /* a device that CUDA_VISIBLE_DEVICES hides can't be reached */
 	bool kernels_linger; /* a dead process's kernel goes on writing for a moment */
 	char directory[256];
 };
@@ -95,6 +96,13 @@ unsigned int pool_devices(void);
 unsigned int pool_physical(unsigned int device);
 /* Returns this process's number of such a device; -1 if it is not shown. */
 int pool_visible(unsigned int physical);
+/*
+ * Returns a number of such a device in this process, also of one that CUDA_VISIBLE_DEVICES hides, which no call of the
+ * program takes or gives; -1 if CULIMBO_SIM_REACH says that this process can't reach it.
+ */
+int pool_reachable(unsigned int physical);
+/* Returns what the driver says to the program for the number @device of pool_reachable(). */
+int pool_told(int device);
 size_t pool_memory(void);
 uint32_t pool_client(void);
 uint32_t pool_pid(void);

@@ -50,7 +50,7 @@ static struct sim_vmm *vmm_new(uint32_t segment, unsigned int types)
 	vmm->magic = VMM_MAGIC;
 	vmm->segment = segment;
 	vmm->handles = 1;
-	vmm->device = pool_visible(pool_segment_device(segment));
+	vmm->device = pool_reachable(pool_segment_device(segment));
 	vmm->types = types;
 	vmm->next = all;
 	all = vmm;
@@ -342,21 +342,35 @@ static void export_fabric(struct sim_vmm *vmm, void *shareable)
 	memcpy(shareable, &vmm->fabric, sizeof(vmm->fabric));
 }
 
+/* Makes *@vmm of a segment that came from another process, or gives the segment back. */
+static CUresult vmm_import(uint32_t segment, unsigned int types, struct sim_vmm **vmm)
+{
+	CUresult result = CUDA_ERROR_INVALID_DEVICE;
+
+	*vmm = NULL;
+	if (pool_reachable(pool_segment_device(segment)) >= 0) {
+		*vmm = vmm_new(segment, types);
+		result = *vmm ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (!*vmm)
+		pool_drop(segment);
+	return result;
+}
+
 static CUresult import_fabric(CUmemGenericAllocationHandle *out, const void *shareable)
 {
 	struct sim_fabric_handle name;
 	struct sim_vmm *vmm;
 	uint32_t segment;
+	CUresult result;
 
 	memcpy(&name, shareable, sizeof(name));
 	if (name.kind != SIM_FABRIC_SEGMENT ||
 	    pool_open(name.client, name.id, name.bytes, POOL_BY_FABRIC, NULL, &segment))
 		return CUDA_ERROR_INVALID_VALUE;
-	vmm = vmm_new(segment, SIM_FABRIC);
-	if (!vmm) {
-		pool_drop(segment);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
+	result = vmm_import(segment, SIM_FABRIC, &vmm);
+	if (result)
+		return result;
 	vmm->fabric = name;
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
 	return CUDA_SUCCESS;
@@ -410,13 +424,9 @@ SIM_CALL(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, 
 		result = error == -ENOENT ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE; /* fact 24 */
 		goto out;
 	}
-	vmm = vmm_new(segment, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-	if (vmm) {
+	result = vmm_import(segment, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, &vmm);
+	if (!result)
 		*handle = (CUmemGenericAllocationHandle)(uintptr_t)vmm;
-	} else {
-		pool_drop(segment);
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	}
 out:
 	sim_leave();
 	return result;
@@ -438,7 +448,7 @@ SIM_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *property,
 		property->type = CU_MEM_ALLOCATION_TYPE_PINNED;
 		property->requestedHandleTypes = (CUmemAllocationHandleType)vmm->types;
 		property->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-		property->location.id = vmm->device;
+		property->location.id = pool_told(vmm->device);
 	}
 	sim_leave();
 	return result;
