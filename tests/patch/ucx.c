@@ -182,6 +182,36 @@ static void play(const char *way, struct calls calls)
 	check(way, "freed in a stream", block, bytes);
 }
 
+/* The other ways to allocate that UCX patches, by the pointers that dlsym() gives. */
+static void play_others(void *driver, struct calls calls)
+{
+	const CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+					    .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	const size_t bytes = (size_t)4 << 20;
+	CUresult (*pitched)(CUdeviceptr *, size_t *, size_t, size_t, unsigned int);
+	CUresult (*managed)(CUdeviceptr *, size_t, unsigned int);
+	CUresult (*from_pool)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
+	CUmemoryPool pool;
+	CUdeviceptr block;
+	size_t pitch;
+
+	*(void **)&pitched = dlsym(driver, "cuMemAllocPitch_v2");
+	*(void **)&managed = dlsym(driver, "cuMemAllocManaged");
+	*(void **)&from_pool = dlsym(driver, "cuMemAllocFromPoolAsync");
+	CHECK(pitched(&block, &pitch, 4096, bytes / 4096, 16));
+	CHECK(calls.release(block));
+	check("dlsym", "with a pitch", block, bytes);
+	CHECK(managed(&block, bytes, CU_MEM_ATTACH_GLOBAL));
+	CHECK(calls.release(block));
+	check("dlsym", "managed", block, bytes);
+	CHECK(cuMemPoolCreate(&pool, &properties));
+	CHECK(from_pool(&block, bytes, pool, NULL));
+	CHECK(calls.release_async(block, NULL));
+	CHECK(cuStreamSynchronize(NULL));
+	check("dlsym", "from a pool", block, bytes);
+	CHECK(cuMemPoolDestroy(pool));
+}
+
 int main(int argc, char **argv)
 {
 	const char *folder = argv[1];
@@ -213,6 +243,7 @@ int main(int argc, char **argv)
 		install(folder);
 	}
 	play("dlsym", found);
+	play_others(driver, found);
 	play("cuGetProcAddress", asked);
 	play("linked, by pointer", direct);
 	direct.allocate = direct_allocate;
