@@ -33,6 +33,7 @@ struct more_question {
 	void (*ask)(void);
 	unsigned int limit_ms; /* 0: QUESTION_MS */
 };
-extern const struct more_question pool_questions[], capture_questions[], pinned_questions[], import_questions[];
+extern const struct more_question pool_questions[], capture_questions[], pinned_questions[], import_questions[],
+	last_questions[];
 
 #endif
