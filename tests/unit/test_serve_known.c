@@ -266,6 +266,84 @@ IN_A_CHILD(a_device_that_the_driver_refuses_is_said)
 	CHECK(strstr(said, "the driver refuses to import it or to map it for this device (CUDA error 101)"));
 }
 
+/* What the driver answers for the first piece, which the handle names, and for those beside it. */
+static CUresult named_gives, beside_gives;
+static CUresult import_named_or_beside(CUmemGenericAllocationHandle *handle, void *fd, CUmemAllocationHandleType type)
+{
+	CUresult result = maps.imported ? beside_gives : named_gives;
+
+	*handle = result == CUDA_SUCCESS ? ++maps.imported : 0;
+	return result;
+}
+static unsigned int held_of(const struct exporter *its)
+{
+	struct cl_region region;
+	unsigned int held = 0;
+
+	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
+	for (uint32_t i = 0; i < MANY; i++)
+		held += cl_record_held(&region, i);
+	cl_region_close(&region);
+	return held;
+}
+
+/* What this process cannot reach is left out where it only lies beside what the handle names, and no hold of it stays. */
+IN_A_CHILD(what_cannot_be_reached_is_left_out_if_it_only_lies_beside)
+{
+	struct exporter *its = start_mapping();
+
+	cl_driver.cuMemImportFromShareableHandle = import_named_or_beside;
+	beside_gives = CUDA_ERROR_INVALID_DEVICE;
+	CHECK_EQUAL(open_piece(its, MANY), CUDA_SUCCESS);
+	CHECK_EQUAL(maps.mapped, 1);
+	CHECK_EQUAL(held_of(its), 1);
+	/* another open asks for it again, and gets it if it can be reached by then */
+	CHECK_EQUAL(open_piece(its, MANY), CUDA_SUCCESS);
+	CHECK_EQUAL(maps.mapped, 1);
+	beside_gives = CUDA_SUCCESS;
+	CHECK_EQUAL(open_piece(its, MANY), CUDA_SUCCESS);
+	CHECK_EQUAL(maps.mapped, MANY);
+	CHECK_EQUAL(held_of(its), MANY);
+}
+IN_A_CHILD(of_another_error_beside_the_open_fails)
+{
+	struct exporter *its = start_mapping();
+
+	cl_driver.cuMemImportFromShareableHandle = import_named_or_beside;
+	beside_gives = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK_EQUAL(open_piece(its, MANY), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQUAL(maps.mapped, 0);
+	maps.imported = 0;
+	named_gives = CUDA_ERROR_INVALID_DEVICE;
+	CHECK_EQUAL(open_piece(its, MANY), CUDA_ERROR_INVALID_DEVICE);
+	CHECK_EQUAL(maps.mapped, 0);
+}
+
+/* Another thread gives device 3 access to the memory of device 0, while that opens: it gets access to the import, too. */
+static unsigned int given_to_3;
+static CUresult import_and_give(CUmemGenericAllocationHandle *handle, void *fd, CUmemAllocationHandleType type)
+{
+	cl_virtual_peer(0, 3);
+	return import_one(handle, fd, type);
+}
+static CUresult note_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		given_to_3 += access[i].location.id == 3;
+	return CUDA_SUCCESS;
+}
+IN_A_CHILD(a_device_that_becomes_a_peer_during_an_open_has_access)
+{
+	struct exporter *its = start_mapping();
+
+	its->pieces = 1;
+	cl_driver.cuMemImportFromShareableHandle = import_and_give;
+	cl_driver.cuMemSetAccess = note_access;
+	CHECK_EQUAL(open_piece(its, 0), CUDA_SUCCESS);
+	CHECK_EQUAL(maps.mapped, 1);
+	CHECK_EQUAL(given_to_3, 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, clear_stage)
@@ -276,6 +354,9 @@ int main(void)
 		TEST(of_many_ranges_none_gets_a_descriptor),
 		TEST(what_the_driver_refuses_is_not_stale),
 		TEST(a_device_that_the_driver_refuses_is_said),
+		TEST(what_cannot_be_reached_is_left_out_if_it_only_lies_beside),
+		TEST(of_another_error_beside_the_open_fails),
+		TEST(a_device_that_becomes_a_peer_during_an_open_has_access),
 	};
 
 	return cmocka_run_group_tests(tests, make_stage, remove_folder);
