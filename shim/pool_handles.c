@@ -185,7 +185,9 @@ static CUresult open_resolved(struct cl_pool_resolved *resolved, CUdevice device
 	result = cl_imported_pool_get(resolved, device, &pool);
 	if (result == CUDA_SUCCESS) {
 		result = cl_imported_pool_give_access(pool, device);
-		if (result == CUDA_SUCCESS)
+		if (result != CUDA_SUCCESS)
+			result = cl_virtual_say_refused(resolved->handle.pid, result);
+		else
 			result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
 							(CUmemPoolPtrExportData *)(void *)resolved->form.data);
 		if (result == CUDA_SUCCESS) {

@@ -87,5 +87,7 @@ int cl_pool_memory_device(CUdeviceptr dptr)
 
 	if (ASK(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, dptr) && type == CU_MEMORYTYPE_HOST)
 		return CL_NO_DEVICE;
-	return ASK(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dptr) ? device : 0;
+	if (!ASK(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, dptr))
+		return 0;
+	return device >= 0 && device < CL_NO_DEVICE ? device : CL_NO_DEVICE;
 }

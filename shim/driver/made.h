@@ -24,7 +24,8 @@ struct cl_memory_made cl_memory_made(CUdeviceptr dptr);
 
 /*
  * Returns the ordinal of the device that a pool's memory at @dptr is on, 0 if the driver does not say it,
- * or CL_NO_DEVICE for a pool on the host, for which the driver names a device that means nothing.
+ * or CL_NO_DEVICE: of a pool on the host, for which the driver names a device that means nothing, or on a device that has
+ * no number in this process.
  */
 int cl_pool_memory_device(CUdeviceptr dptr);
 /* Returns the pool that has the memory at @dptr, NULL if the driver does not say. */

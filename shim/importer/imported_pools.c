@@ -243,7 +243,7 @@ static CUresult import(const struct cl_pool_resolved *resolved, uint64_t since, 
 
 	result = cl_virtual_ask(&asking, resolved->peer, resolved->handle.pid, since);
 	if (result == CUDA_SUCCESS && get.result != CUDA_SUCCESS)
-		result = get.result;
+		result = cl_virtual_say_refused(resolved->handle.pid, get.result);
 	if (result != CUDA_SUCCESS && get.pool)
 		cl_pool_use_end(CL_POOL_OPENS, get.pool, &refused);
 	*handle = get.pool;

@@ -300,9 +300,10 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 	return err == -ENOMEM || err == -EMFILE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-/* The driver has refused what the exporter handed over, which is no fault of the handle. */
-static CUresult say_refused(uint32_t pid, CUresult result)
+CUresult cl_virtual_say_refused(uint32_t pid, CUresult result)
 {
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		return cl_virtual_say(pid, -ENOMEM);
 	if (cl_driver_works()) /* else it shuts down */
 		cl_log_once(CL_LOG_WARN,
 			    "memory of process %u cannot be opened by its handle: the driver refuses to import it or to map it "
@@ -518,12 +519,10 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		err = -EBUSY;
 	if (err && result == CUDA_SUCCESS)
 		result = is_stale(&target, err) ? CUDA_ERROR_INVALID_HANDLE : cl_virtual_say(resolved->pid, err);
-	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		result = cl_virtual_say(resolved->pid, -ENOMEM);
 	else if (result == CUDA_ERROR_NOT_MAPPED) /* nothing is mapped at that offset any more */
 		result = CUDA_ERROR_INVALID_HANDLE;
 	else if (result != CUDA_SUCCESS)
-		result = say_refused(resolved->pid, result);
+		result = cl_virtual_say_refused(resolved->pid, result);
 	return result;
 }
 

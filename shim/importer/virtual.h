@@ -59,6 +59,11 @@ struct cl_asking;
 CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t pid, uint64_t since);
 /* Logs, once, that memory of process @pid can't be opened because of @err, -errno.  Returns what the program gets. */
 CUresult cl_virtual_say(uint32_t pid, int err);
+/*
+ * Logs, once, that the driver has refused, with @result, what process @pid handed over.  That is no fault of the handle,
+ * so CUDA_ERROR_INVALID_HANDLE, which means a stale one, becomes CUDA_ERROR_INVALID_VALUE.  Returns what the program gets.
+ */
+CUresult cl_virtual_say_refused(uint32_t pid, CUresult result);
 /* Returns a bit for each device that has peer access to @device, which is from 0 to CL_MIRROR_DEVICES - 1. */
 uint64_t cl_virtual_peers(CUdevice device);
 

@@ -261,7 +261,7 @@ static inline bool cl_call_is_import(uint32_t call)
 	       call == CL_CALL_POOL_IMPORT_FABRIC;
 }
 
-#define CL_NO_DEVICE 0xff /* memory of the host; of a note also: the device is not known */
+#define CL_NO_DEVICE 0xff /* memory of the host; of a note or an import also: the device is not known, or has no number here */
 
 /* A mapped file, of the program or a library, that has code of some stack. */
 struct cl_module {

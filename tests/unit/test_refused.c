@@ -13,7 +13,7 @@
 
 /* What the driver reports for the only address. */
 static struct {
-	bool known, managed, legacy_known, legacy, has_context, has_range;
+	bool known, managed, legacy_known, legacy, has_context, has_range, hidden;
 	unsigned int type;
 	unsigned long long types;
 	CUmemoryPool pool;
@@ -72,7 +72,7 @@ static CUresult CUDAAPI attribute(void *data, CUpointer_attribute which, CUdevic
 		memcpy(data, &says.reserved, sizeof says.reserved);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = 3;
+		*(int *)data = says.hidden ? CU_DEVICE_INVALID : 3;
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
@@ -87,6 +87,21 @@ static void say_device_memory(void)
 	says.type = CU_MEMORYTYPE_DEVICE;
 	says.base = says.start = DEVICE_BASE;
 	says.size = says.reserved = 2 * MIB;
+}
+
+/* Reports name no device of a pool's block that is on the host, or on a device without a number here. */
+IN_A_CHILD(memory_of_a_pool_may_have_no_device)
+{
+	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
+	cl_driver.cuPointerGetAttribute = attribute;
+	CHECK_EQUAL(cl_pool_memory_device(DEVICE_BASE), 0); /* the driver does not know it */
+	say_device_memory();
+	CHECK_EQUAL(cl_pool_memory_device(DEVICE_BASE), 3);
+	says.hidden = true;
+	CHECK_EQUAL(cl_pool_memory_device(DEVICE_BASE), CL_NO_DEVICE);
+	says.hidden = false;
+	says.type = CU_MEMORYTYPE_HOST;
+	CHECK_EQUAL(cl_pool_memory_device(DEVICE_BASE), CL_NO_DEVICE);
 }
 
 IN_A_CHILD(the_attributes_say_how_memory_was_made)
@@ -465,6 +480,7 @@ static void each_kind_has_its_words(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_of_a_pool_may_have_no_device),
 		cmocka_unit_test(the_attributes_say_how_memory_was_made),
 		cmocka_unit_test(notes_of_one_place_are_counted_together_and_leave_room_for_findings),
 		cmocka_unit_test(what_is_refused_again_is_only_counted),

@@ -242,7 +242,7 @@ IN_A_CHILD(what_the_driver_refuses_is_not_stale)
 	CHECK_EQUAL(open_it(its), CUDA_ERROR_NOT_SUPPORTED);
 }
 
-/* The driver has this error, too: where a device can't reach the memory.  Only where we have said why it is not said again. */
+/* The driver has this error where a device can't reach the memory. */
 IN_A_CHILD(a_device_that_the_driver_refuses_is_said)
 {
 	struct exporter *its = start_refusing();

@@ -216,6 +216,8 @@ SIM_CALL(cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *access
 	pool = sim_mempool_of(handle);
 	if (!pool || !access || !count)
 		result = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; !result && i < count; i++)
+		result = sim_knows(&access[i].location) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 	for (size_t i = 0; !result && i < count; i++) {
 		uint64_t bit = UINT64_C(1) << (access[i].location.id & 63);
 
@@ -236,6 +238,8 @@ SIM_CALL(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool handle, CUm
 	pool = sim_mempool_of(handle);
 	if (!flags || !location || !pool)
 		result = CUDA_ERROR_INVALID_VALUE;
+	else if (!sim_knows(location))
+		result = CUDA_ERROR_INVALID_DEVICE;
 	else
 		*flags = location->id == pool->device || pool->reach >> (location->id & 63) & 1 ?
 				 CU_MEM_ACCESS_FLAGS_PROT_READWRITE :

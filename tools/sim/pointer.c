@@ -29,7 +29,8 @@ static void look(uint64_t address, struct what *what)
 		what->base = (void *)(uintptr_t)what->block.base;
 		what->size = what->block.size;
 		what->id = what->block.id;
-		what->ordinal = pool_told(what->block.region->device);
+		what->ordinal = pool_told(what->block.region->kind == SIM_RESERVED ? sim_vmm_device(what->block.region, address)
+										   : what->block.region->device);
 	} else if (sim_host_at((void *)(uintptr_t)address, &what->base, &what->size, &what->flags,
 			       &what->context, &what->id)) {
 		what->host = true;

@@ -60,6 +60,12 @@ int pool_reachable(unsigned int physical)
 	return -1;
 }
 
+bool sim_knows(const CUmemLocation *location)
+{
+	return location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	       (location->id >= 0 && (unsigned int)location->id < sim_pool.shown);
+}
+
 int pool_told(int device)
 {
 	return device < (int)sim_pool.shown ? device : CU_DEVICE_INVALID;

@@ -103,6 +103,8 @@ int pool_visible(unsigned int physical);
 int pool_reachable(unsigned int physical);
 /* Returns what the driver says to the program for the number @device of pool_reachable(). */
 int pool_told(int device);
+/* Returns true unless @location is a device that this process does not see.  Calls about access refuse that (our choice). */
+bool sim_knows(const CUmemLocation *location);
 size_t pool_memory(void);
 uint32_t pool_client(void);
 uint32_t pool_pid(void);
@@ -434,6 +436,8 @@ void sim_host_end(const struct sim_context *context);
 
 /* Returns the handle types of the memory mapped at @address, in a reserved range (vmm.c). */
 unsigned int sim_vmm_types(const struct sim_region *region, uint64_t address);
+/* Returns the device of the allocation that is mapped at @address of @region, as pool_reachable() has it; 0: none is. */
+int sim_vmm_device(const struct sim_region *region, uint64_t address);
 
 /* ---- fabric handles (vmm.c, mempool_share.c) ---- */
 

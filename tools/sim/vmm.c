@@ -299,9 +299,10 @@ SIM_CALL(cuMemSetAccess, (CUdeviceptr dptr, size_t size, const CUmemAccessDesc *
 		return result;
 	if (!access || !count || !size || !sim_device_range(dptr, size))
 		result = CUDA_ERROR_INVALID_VALUE;
-	else
-		for (size_t i = 0; i < count; i++)
-			set_access(dptr, size, &access[i]);
+	for (size_t i = 0; !result && i < count; i++)
+		result = sim_knows(&access[i].location) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	for (size_t i = 0; !result && i < count; i++)
+		set_access(dptr, size, &access[i]);
 	sim_leave();
 	return result;
 }
@@ -324,6 +325,8 @@ SIM_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *locati
 		return result;
 	if (!flags || !location || !sim_device_range(dptr, 1))
 		result = CUDA_ERROR_INVALID_VALUE;
+	else if (!sim_knows(location))
+		result = CUDA_ERROR_INVALID_DEVICE;
 	else
 		*flags = access_of(dptr, location->id);
 	sim_leave();
@@ -452,6 +455,14 @@ SIM_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *property,
 	}
 	sim_leave();
 	return result;
+}
+
+int sim_vmm_device(const struct sim_region *region, uint64_t address)
+{
+	for (struct sim_vmm_map *map = region->maps; map; map = map->next)
+		if (address >= map->base && address < map->base + map->size)
+			return map->vmm->device;
+	return 0;
 }
 
 unsigned int sim_vmm_types(const struct sim_region *region, uint64_t address)
