@@ -92,8 +92,8 @@ static void say_device_memory(void)
 /* Reports name no device of a pool's block that is on the host, or on a device without a number here. */
 IN_A_CHILD(memory_of_a_pool_may_have_no_device)
 {
-	cl_driver.cuThreadExchangeStreamCaptureMode = exchange;
 	cl_driver.cuPointerGetAttribute = attribute;
+	mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the caller has it */
 	CHECK_EQUAL(cl_pool_memory_device(DEVICE_BASE), 0); /* the driver does not know it */
 	say_device_memory();
 	CHECK_EQUAL(cl_pool_memory_device(DEVICE_BASE), 3);
