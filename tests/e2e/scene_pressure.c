@@ -463,6 +463,44 @@ static void stopped_exporters(void)
 }
 
 /*
+ * A process whose collector is inline makes no calls: nobody works for it, so it keeps at most its budget, as a stopped one
+ * does.  With its next call it gives back what another process has asked for.
+ */
+static void idle_inline(void)
+{
+	const uint64_t budget = 32 * MIB;
+	struct actor *h, *c, *p;
+	uint64_t all, what;
+	int result;
+
+	setenv("CULIMBO_SIM_MEMORY", "1GiB", 1);
+	h = ENTER("H", .bare = true);
+	c = ENTER("C");
+	p = ENTER("P", .env = LONG_GRACE " CULIMBO_GRACE_BYTES=32MiB CULIMBO_COLLECTOR=inline");
+	all = free_memory(h);
+	for (int i = 0; i < 60; i++) {
+		uint64_t block = alloc(p, 2 * MIB);
+
+		export_block(p, block);
+		free_block(p, block);
+	}
+	ok(all - free_memory(h) <= budget && all - free_memory(h) >= budget / 2,
+	   "8 P, inline and idle, keeps its budget at most (%llu of 32 MiB)", (unsigned long long)((all - free_memory(h)) / MIB));
+	result = try_alloc(h, all - budget, &what);
+	ok(!result, "8 a bystander gets all but that (%d)", result);
+	free_block(h, what);
+	result = try_alloc(c, all - 2 * MIB, &what);
+	ok(result == OUT_OF_MEMORY, "control: more than that nobody gets while P makes no calls (%d)", result);
+	free_block(p, alloc(p, 2 * MIB));
+	result = try_alloc(c, all - 2 * MIB, &what);
+	ok(!result, "8 after P's next call another process gets what it has asked for (%d)", result);
+	leave(c);
+	leave(p);
+	leave(h);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
+/*
  * The driver has a page back with the last block on it.  So one small block that waits can keep a page of 2 MiB, and
  * blocks that share a page keep no more than that.
  */
@@ -511,6 +549,7 @@ static void small_blocks(void)
 const struct scene pressure_scenes[] = {
 	{ "small-blocks", small_blocks, SCENE_ALONE | SCENE_SIMULATED },
 	{ "stopped-exporters", stopped_exporters, SCENE_ALONE | SCENE_SIMULATED },
+	{ "idle-inline", idle_inline, SCENE_ALONE | SCENE_SIMULATED },
 	{ "own-limbo", own_limbo, SCENE_ALONE },
 	{ "own-limbo-inline", own_limbo_inline, SCENE_ALONE },
 	{ "own-limbo-released", own_limbo_released, SCENE_ALONE },
