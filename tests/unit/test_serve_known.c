@@ -275,6 +275,18 @@ static CUresult import_named_or_beside(CUmemGenericAllocationHandle *handle, voi
 	*handle = result == CUDA_SUCCESS ? ++maps.imported : 0;
 	return result;
 }
+/* An exporter of MANY pieces.  @result: what a first open of all of them gives, while the driver answers so. */
+static struct exporter *start_answered(CUresult named, CUresult beside, CUresult result)
+{
+	struct exporter *its = start_mapping();
+
+	cl_driver.cuMemImportFromShareableHandle = import_named_or_beside;
+	named_gives = named;
+	beside_gives = beside;
+	CHECK_EQUAL(open_piece(its, MANY), result);
+	CHECK_EQUAL(maps.mapped, result == CUDA_SUCCESS);
+	return its;
+}
 static unsigned int held_of(const struct exporter *its)
 {
 	struct cl_region region;
@@ -290,12 +302,8 @@ static unsigned int held_of(const struct exporter *its)
 /* What this process cannot reach is left out where it only lies beside what the handle names, and no hold of it stays. */
 IN_A_CHILD(what_cannot_be_reached_is_left_out_if_it_only_lies_beside)
 {
-	struct exporter *its = start_mapping();
+	struct exporter *its = start_answered(CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE, CUDA_SUCCESS);
 
-	cl_driver.cuMemImportFromShareableHandle = import_named_or_beside;
-	beside_gives = CUDA_ERROR_INVALID_DEVICE;
-	CHECK_EQUAL(open_piece(its, MANY), CUDA_SUCCESS);
-	CHECK_EQUAL(maps.mapped, 1);
 	CHECK_EQUAL(held_of(its), 1);
 	/* another open asks for it again, and gets it if it can be reached by then */
 	CHECK_EQUAL(open_piece(its, MANY), CUDA_SUCCESS);
@@ -307,16 +315,11 @@ IN_A_CHILD(what_cannot_be_reached_is_left_out_if_it_only_lies_beside)
 }
 IN_A_CHILD(of_another_error_beside_the_open_fails)
 {
-	struct exporter *its = start_mapping();
-
-	cl_driver.cuMemImportFromShareableHandle = import_named_or_beside;
-	beside_gives = CUDA_ERROR_OUT_OF_MEMORY;
-	CHECK_EQUAL(open_piece(its, MANY), CUDA_ERROR_OUT_OF_MEMORY);
-	CHECK_EQUAL(maps.mapped, 0);
-	maps.imported = 0;
-	named_gives = CUDA_ERROR_INVALID_DEVICE;
-	CHECK_EQUAL(open_piece(its, MANY), CUDA_ERROR_INVALID_DEVICE);
-	CHECK_EQUAL(maps.mapped, 0);
+	start_answered(CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
+}
+IN_A_CHILD(where_what_the_handle_names_cannot_be_reached_the_open_fails)
+{
+	start_answered(CUDA_ERROR_INVALID_DEVICE, CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE);
 }
 
 /* Another thread gives device 3 access to the memory of device 0, while that opens: it gets access to the import, too. */
@@ -356,6 +359,7 @@ int main(void)
 		TEST(a_device_that_the_driver_refuses_is_said),
 		TEST(what_cannot_be_reached_is_left_out_if_it_only_lies_beside),
 		TEST(of_another_error_beside_the_open_fails),
+		TEST(where_what_the_handle_names_cannot_be_reached_the_open_fails),
 		TEST(a_device_that_becomes_a_peer_during_an_open_has_access),
 	};
 
