@@ -15,8 +15,10 @@ second comes first.  Prints a table and a line of TAP for each limit:
   - the allocations and frees of a process that shares nothing take at most 1 % more with the option on than
     bare, for each kind of memory.  What the driver itself takes more for exportable memory is printed beside it
   - of these, what culimbo adds to the driver's own functions, called by turns with it in one process, is at most 1 %
+  - a process that uses the default pool alone: the one that stands in for it takes at most 1 % more than the real one by
+    the driver's own functions, by turns in one process, so that only one of the two is in use at a time
 
-The last two are measured in processes of their own, bare and with the option by turns, by the lower quartile of short
+The last three are measured in processes of their own, bare and with the option by turns, by the lower quartile of short
 batches in each.  A process is fast or slow as a whole, by chance, and much more than 1 %.  So each also measures
 controls: memory that it makes and frees past any preload, which no option changes.  What is compared with
 bare is the time of a kind in controls of its own process (of pools: their median).  Pools differ by 3 % by their place among
@@ -84,6 +86,12 @@ def alone_of(said):
     return times
 
 
+def default_of(said):
+    """Of what a process printed that uses the default pool alone: to the real one, by the driver's own functions."""
+    direct = said['default-direct']
+    return 1 + statistics.median(a - b for a, b in zip(said['default'], direct)) / quartile(direct)
+
+
 def control_of(name):
     """What an option of culimbo cannot change, of the same kind."""
     return 'virtual-control' if name.startswith('virtual') else 'plain-direct' if name == 'plain' else 'pool-control'
@@ -103,6 +111,12 @@ def judged_alone(alone):
             for name in PAIRS]
 
 
+def judged_default(alone):
+    """@alone: default_of() of the processes bare and with the option."""
+    return judged(alone[True], 1.01, 'allocation and free, the default pool alone in use, to the real one by the '
+                                     "driver's own functions, by turns in one process")
+
+
 def check_judging():
     """One kind takes 5 % more than bare, another one 0 to 2 %, one 5 % more than direct: only these lines are bad.
     All processes with the option are half as fast."""
@@ -118,7 +132,10 @@ def check_judging():
         return alone_of({name: [time * (2 if ours else 1)] * 8 for name, time in said.items()})
 
     lines = judged_alone({ours: [process(i, ours) for i in range(20)] for ours in (False, True)})
+    default = [default_of({'default': [time, 100.0] * 4, 'default-direct': [100.0] * 8}) for time in (101.5, 104.0)]
     bad = [text.split(':')[0] for good, text in lines if not good]
+    if [judged_default({True: [ratio] * 8})[0] for ratio in default] != [True, False]:
+        return False
     return bad == ['allocation and free, async-exportable, a process that shares nothing, to bare',
                    "allocation and free, async-own, to the driver's own functions, by turns in one process"] and \
         'not sure' in lines[KINDS.index('virtual')][1] and len(lines) == len(KINDS) + len(PAIRS)
@@ -162,7 +179,7 @@ def main():
     rounds = 1 if args.check else args.rounds
     lines = []
 
-    times, again, alone = {}, [], {False: [], True: []}
+    times, again, alone, default = {}, [], {False: [], True: []}, {False: [], True: []}
     began, longest, done = time.monotonic(), 0.0, 0
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as folder:
         bench = Bench(args, pathlib.Path(folder))
@@ -184,19 +201,31 @@ def main():
         longest, pairs = 0.0, 0
         for number in range(1 if args.check else 100):
             started = time.monotonic()
-            if number and started + longest - began > args.seconds:
+            if number and started + longest - began > args.seconds * 0.85:
                 break
             for ours in ((False, True), (True, False))[number % 2]:
                 alone[ours].append(alone_of(bench.run(ours, 'alone', 1 if args.check else 60)))
             longest = max(longest, time.monotonic() - started)
             pairs += 1
+        longest = 0.0
+        for number in range(1 if args.check else 30):
+            started = time.monotonic()
+            if number and started + longest - began > args.seconds:
+                break
+            for ours in ((False, True), (True, False))[number % 2]:
+                said = bench.run(ours, 'default', 1 if args.check else 150)
+                if said['default-stands-in'] != [ours]:
+                    raise RuntimeError(f"hand_over default: {'no' if ours else 'a'} pool stands in for the default one")
+                default[ours].append(default_of(said))
+            longest = max(longest, time.monotonic() - started)
 
     if args.check:
         print('ok 1 - 1, 100 and 1,000 allocations side by side come over in both ways, each with its own bytes')
         judges = check_judging()
         print(f'{"ok" if judges else "not ok"} 2 - what surely takes over 1 % more than bare, or than the functions of the driver, fails, and nothing else\n1..2')
         return 0 if judges else 1
-    print(f'# {done} rounds of opens, {pairs} rounds of processes that share nothing, {time.monotonic() - began:.0f} s; medians, us')
+    print(f'# {done} rounds of opens, {pairs} rounds of processes that share nothing, '
+          f'{len(default[True])} of processes that use the default pool alone, {time.monotonic() - began:.0f} s; medians, us')
     print('# allocations  own way  each  by a handle  each')
     for n in SIZES:
         own, ours = (statistics.median(times[n, o]) / 1000 for o in (False, True))
@@ -210,7 +239,9 @@ def main():
                         "each of 1,000 to each of 100 by a handle, to the same in the program's own way"))
     lines.append((statistics.median(again) <= 2000, f'a handle again: {statistics.median(again) / 1000:.2f} us, limit 2'))
     if args.raw:
-        args.raw.write_text(json.dumps({'bare': alone[False], 'with the option': alone[True]}, indent=0), encoding='utf-8')
+        args.raw.write_text(json.dumps({'bare': alone[False], 'with the option': alone[True],
+                                        'default alone, bare': default[False],
+                                        'default alone, with the option': default[True]}, indent=0), encoding='utf-8')
     print('# allocation and free, a process that shares nothing: ns bare, ns with the option, each in controls to bare; '
           "to the driver's own functions by turns, bare and with the option")
     for name in KINDS:
@@ -238,7 +269,9 @@ def main():
         low, high = interval(price)
         print(f"# {plain + '-exportable'} to {plain}, bare: the driver's own price: "
               f'{statistics.median(price):.3f} ({low:.3f} to {high:.3f})')
-    lines += judged_alone(alone)
+    print('# the default pool alone, to the real one by turns, bare: %.4f (%.4f to %.4f)' %
+          (statistics.median(default[False]), *interval(default[False])))
+    lines += judged_alone(alone) + [judged_default(default)]
     for number, (good, text) in enumerate(lines, 1):
         print(f'{"ok" if good else "not ok"} {number} - {text}')
     print(f'1..{len(lines)}')
