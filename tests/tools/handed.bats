@@ -97,3 +97,24 @@ handed() {
 	run cat "report.${PID[C]}"
 	has "shared by fabric handles, which culimbo does not cover: 2"
 }
+
+# (how a GPU's driver numbers a hidden device is not measured; the simulated one says that there is no number)
+@test "a fabric handle of a hidden device is imported without a number, and one of a device out of reach is refused" {
+	export CULIMBO_SIM_DEVICES=2
+	start P CUDA_VISIBLE_DEVICES=1
+	start B CUDA_VISIBLE_DEVICES=1,0
+	start H CUDA_VISIBLE_DEVICES=0
+	start R CUDA_VISIBLE_DEVICES=0 CULIMBO_SIM_REACH=shown
+	tell P "fabric 2097152"
+	handle=$SAID
+	tell B "join $handle"
+	tell B device
+	[ "$SAID" = 0 ]
+	tell H "join $handle"
+	tell H device
+	[ "$SAID" = -2 ]
+	run tell R "join $handle"
+	[ "$status" = 1 ]
+	has "error 101"
+	[ "$(of B FABRIC)$(of H FABRIC)$(of R FABRIC)" = 11 ]
+}

@@ -12,6 +12,7 @@
  *   fabric-pool       the same, of a memory pool
  *   join HANDLE       imports virtual memory by a fabric handle, and maps it
  *   join-pool HANDLE  imports a memory pool by one
+ *   device            prints the number of the device of what was joined last, as the driver tells it
  *   event             creates and exports an event
  *   destroy           destroys the event that was created or opened last
  *   import HANDLE     opens an event's handle and keeps it open
@@ -130,16 +131,17 @@ static CUresult fabric_export_pool(unsigned char handle[64])
 	return result ? result : cuMemPoolExportToShareableHandle(handle, pool, FABRIC, 0);
 }
 
+static CUmemGenericAllocationHandle joined;
+
 static CUresult fabric_join(unsigned char handle[64])
 {
-	CUmemGenericAllocationHandle memory;
 	size_t bytes = 2 << 20;
 	CUdeviceptr at;
-	CUresult result = cuMemImportFromShareableHandle(&memory, handle, FABRIC);
+	CUresult result = cuMemImportFromShareableHandle(&joined, handle, FABRIC);
 
 	if (!result)
 		result = cuMemAddressReserve(&at, bytes, 0, 0, 0);
-	return result ? result : cuMemMap(at, bytes, 0, memory, 0);
+	return result ? result : cuMemMap(at, bytes, 0, joined, 0);
 }
 
 /* ------------------------------------------------------------------- memory pools */
@@ -254,6 +256,14 @@ int main(void)
 		} else if (!strncmp(line, "fabric-pool", 11)) {
 			result = fabric_export_pool(name);
 			say(result, name);
+		} else if (!strncmp(line, "device", 6)) {
+			CUmemAllocationProp property;
+
+			result = cuMemGetAllocationPropertiesFromHandle(&property, joined);
+			if (result)
+				say(result, NULL);
+			else
+				printf("ok %d\n", property.location.id);
 		} else if (!strncmp(line, "join ", 5)) {
 			read_handle(line + 5, name);
 			say(fabric_join(name), NULL);
