@@ -268,6 +268,7 @@ int main(int argc, char **argv)
 	pid_t importer;
 
 	if (argc == 3 && (!strcmp(argv[1], "alone") || !strcmp(argv[1], "default"))) {
+		hand_over_shift_heap(); /* what the driver allocates at its start lies elsewhere, too */
 		start_cuda();
 		(strcmp(argv[1], "alone") ? hand_over_default : hand_over_alone)((unsigned int)atoi(argv[2]));
 		return 0;

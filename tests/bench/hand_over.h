@@ -42,6 +42,9 @@ uint64_t hand_over_now_ns(void);
 /* Lets device 0 read and write @bytes at @at. */
 void hand_over_let_in(CUdeviceptr at, size_t bytes);
 
+/* What comes from the heap afterwards lies elsewhere in each process.  It stays allocated. */
+void hand_over_shift_heap(void);
+
 /* Print what allocations and frees take, in @count batches: of all kinds of memory, and of the default pool alone. */
 void hand_over_alone(unsigned int count);
 void hand_over_default(unsigned int count);

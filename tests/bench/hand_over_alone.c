@@ -10,15 +10,16 @@
  * Where a pair is one call and one free, it also prints, as NAME-direct, what the driver's own functions take.  It calls
  * them past any preload, by turns with the functions that a program gets.
  *
- * Two things of the driver differ by chance (measured on H100s, doc/performance.md).  A process is
- * fast or slow as a whole: a pool's pair takes it 640 to 1,590 ns.  And in one process a pool may take 1 to 3 % more than
+ * Two things of the driver differ by chance (measured on H100s and H200s, doc/performance.md).  A process is
+ * fast or slow as a whole: a pool's pair takes it 640 to 1,640 ns.  And in one process a pool may take 1 to 3 % more than
  * another one, of whatever kind, depending on how many pools are in use and which was used first.  So each process also
  * prints controls: memory that is made and freed past any preload, which no option changes.  And it makes all its pools
  * in random order, with a random number of controls among them.  The kinds take turns in another order in each batch.
  *
  * A program that shares nothing mostly uses one pool.  So "default" has only one pool in use at any time, by turns: the
  * default pool that the program gets ("default"), and the device's real one, past any preload ("default-direct").  After
- * each turn the pool gives all its memory back.  The line "default-stands-in" has 1 if the first is not the real one.
+ * each turn the pool gives its memory back; "default-left" has the most that was left to it, in bytes.  The line
+ * "default-stands-in" has 1 if the first is not the real one.
  */
 #include <dlfcn.h>
 #include <sched.h>
@@ -87,8 +88,7 @@ static void shuffle(unsigned int *order, unsigned int count)
 	}
 }
 
-/* What comes from the heap afterwards lies elsewhere in each process.  It stays allocated. */
-static void shift_heap(void)
+void hand_over_shift_heap(void)
 {
 	static char *last;
 	char *more = malloc(sizeof(last) + at_random(256) * 16);
@@ -108,6 +108,7 @@ static CUresult(CUDAAPI *direct_pool_create)(CUmemoryPool *, const CUmemPoolProp
 static CUresult(CUDAAPI *direct_set_pool)(CUdevice, CUmemoryPool);
 static CUresult(CUDAAPI *direct_default_pool)(CUmemoryPool *, CUdevice);
 static CUresult(CUDAAPI *direct_pool)(CUmemoryPool *, CUdevice);
+static CUresult(CUDAAPI *direct_pool_attribute)(CUmemoryPool, CUmemPool_attribute, void *);
 
 static void find_direct(void)
 {
@@ -125,6 +126,7 @@ static void find_direct(void)
 		{ "cuDeviceSetMemPool", &direct_set_pool },
 		{ "cuDeviceGetDefaultMemPool", &direct_default_pool },
 		{ "cuDeviceGetMemPool", &direct_pool },
+		{ "cuMemPoolGetAttribute", &direct_pool_attribute },
 	};
 
 	find_functions(hand_over_library, called, sizeof(called) / sizeof(called[0]));
@@ -138,7 +140,7 @@ static void make_pool(unsigned int i)
 				      .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
 				      .handleTypes = i == EXPORTABLE ? POSIX_FD : CU_MEM_HANDLE_TYPE_NONE };
 
-	shift_heap();
+	hand_over_shift_heap();
 	if (i == DEFAULT)
 		CUDA(get_pool(&pools[i], 0));
 	else
@@ -228,7 +230,6 @@ static void stay_here(void)
 static void start(unsigned int count)
 {
 	rounds = count;
-	shift_heap();
 	stay_here();
 	*(void **)&pool_create = dlsym(hand_over_library, "cuMemPoolCreate");
 	*(void **)&set_pool = dlsym(hand_over_library, "cuDeviceSetMemPool");
@@ -237,10 +238,14 @@ static void start(unsigned int count)
 	find_direct();
 }
 
-/* Times a batch of @pool, which is in use in it and afterwards is not.  @set makes the device allocate from it. */
-static double timed_pool(CUresult(CUDAAPI *set)(CUdevice, CUmemoryPool), CUmemoryPool pool)
+/*
+ * Times a batch of @pool, which is in use in it and afterwards is not.  @set makes the device allocate from it.  Raises
+ * *@left to what the pool has then.
+ */
+static double timed_pool(CUresult(CUDAAPI *set)(CUdevice, CUmemoryPool), CUmemoryPool pool, cuuint64_t *left)
 {
 	CUdeviceptr chunk;
+	cuuint64_t has;
 	double took;
 
 	CUDA(set(0, pool));
@@ -248,6 +253,9 @@ static double timed_pool(CUresult(CUDAAPI *set)(CUdevice, CUmemoryPool), CUmemor
 	took = timed(pair_async, 400);
 	CUDA(cu.cuMemFreeAsync(chunk, NULL));
 	CUDA(cu.cuCtxSynchronize());
+	CUDA(direct_pool_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &has));
+	if (has > *left)
+		*left = has;
 	return took;
 }
 
@@ -255,6 +263,7 @@ void hand_over_default(unsigned int count)
 {
 	const struct cuda_door given = cu;
 	CUmemoryPool pool, real, in_use;
+	cuuint64_t left = 0;
 	double *took, *past;
 
 	start(count);
@@ -269,10 +278,11 @@ void hand_over_default(unsigned int count)
 			bool through = (turn ^ batch) & 1;
 
 			cu = through ? given : direct;
-			(through ? took : past)[batch] = timed_pool(through ? set_pool : direct_set_pool, through ? pool : real);
+			(through ? took : past)[batch] =
+				timed_pool(through ? set_pool : direct_set_pool, through ? pool : real, &left);
 		}
 	cu = given;
-	printf("default-stands-in ns %d\n", in_use != real);
+	printf("default-stands-in ns %d\ndefault-left ns %llu\n", in_use != real, (unsigned long long)left);
 	say("default", "", took);
 	say("default", "-direct", past);
 	free(took);

@@ -13,8 +13,8 @@ SURE = 6 # rounds: of fewer, the least and the greatest ratio are no interval of
 # 2 MiB where 1 KiB blocks wait.  So handles, opens, page tables and culimbo's stream take nothing that the contexts
 # did not have.  Bystanders used to leave 64 MiB more, and of these 63.9 MiB were free all the time.
 SLACK = 4 * MIB
-# The last of a GPU's free memory, which its driver does not give, we think.  With 2.7 MiB to spare it refused a bystander
-# 77,086 MiB and, at first, the exporter 64 MiB.  With 5.4 MiB, on another GPU, it gave both (doc/performance.md).
+# The last of a GPU's free memory, which its driver gives to nobody.  With 2.7 MiB to spare it refused a bystander 77,086 MiB
+# and, at first, the exporter 64 MiB; bare it refuses with 3.6 MiB, and not with 5.6 (doc/performance.md).
 LAST = 4 * MIB
 
 
