@@ -16,6 +16,7 @@
 #include "shim/limbo/fence.h"
 #include "shim/limbo/pool_opens.h"
 #include "shim/pool_handles.h"
+#include "shim/refused.h"
 #include "shim/shim.h"
 #include "shim/shm/gc.h"
 
@@ -144,7 +145,11 @@ static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl
 	if (result != CUDA_SUCCESS)
 		return result;
 	cl_open_give_up(&o);
-	return form ? cl_open_refuse(&resolved, CL_POOL) : open(dptr, handle, flags);
+	if (form)
+		return cl_open_refuse(&resolved, CL_POOL);
+	result = open(dptr, handle, flags);
+	cl_refused_open_of_ours(CL_MADE_POOL, resolved.pid, 0, result, false);
+	return result;
 }
 
 /* Opens a handle that this process has made itself.  Returns what the program gets. */
@@ -204,11 +209,15 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 			       CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
 	struct cl_pool_resolved resolved;
+	struct cl_pool_handle made;
 	CUdevice device;
 	CUresult result;
 
-	if (cl_open_has_wrong_arguments(dptr, flags))
+	if (cl_open_has_wrong_arguments(dptr, flags)) {
+		memcpy(&made, &handle, sizeof made);
+		cl_refused_open_of_ours(CL_MADE_POOL, made.pid, 0, CUDA_ERROR_INVALID_VALUE, true);
 		return CUDA_ERROR_INVALID_VALUE;
+	}
 	if (cl_observes())
 		return open(dptr, handle, flags);
 	result = cl_virtual_current_device(&device);
@@ -219,6 +228,9 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 	if (!resolved.peer)
 		return open_own(&resolved, dptr);
 	result = open_resolved(&resolved, device, dptr);
+	if (result != CUDA_ERROR_INVALID_HANDLE)
+		cl_refused_open_of_ours(CL_MADE_POOL, resolved.handle.pid, resolved.peer->region.record[resolved.stamp.record].size,
+					result, false);
 	cl_pool_resolved_put(&resolved);
 	/* its generation is over, or its exporter is dead */
 	if (result == CUDA_ERROR_INVALID_HANDLE)

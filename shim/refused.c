@@ -142,12 +142,21 @@ void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 	remember(&about, stack);
 }
 
+static void note_open(struct cl_about *about, bool arguments)
+{
+	CUdevice device = 0;
+
+	about->kind = CL_MEMORY;
+	about->call = CL_CALL_OPEN_HANDLE;
+	about->why = arguments ? CL_WHY_ARGUMENTS : CL_WHY_RESULT_ALONE;
+	if (cl_driver.cuCtxGetDevice && cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device > 0)
+		about->device = (uint8_t)device;
+	cl_happened(CL_FINDING_REFUSED, about, cl_stack_write(true));
+}
+
 void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result, bool arguments)
 {
-	struct cl_about about = { .kind = CL_MEMORY, .call = CL_CALL_OPEN_HANDLE, .made = CL_MADE_ALLOC,
-				  .result = result, .pid = resolved->pid,
-				  .why = arguments ? CL_WHY_ARGUMENTS : CL_WHY_RESULT_ALONE };
-	CUdevice device = 0;
+	struct cl_about about = { .made = CL_MADE_ALLOC, .result = result, .pid = resolved->pid };
 	CUcontext current = NULL;
 
 	if (!is_of_memory(result))
@@ -160,7 +169,13 @@ void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *h
 	memcpy(&about.size, handle->reserved + 16, sizeof about.size);
 	if (about.size >> 48)
 		about.size = 0;
-	if (cl_driver.cuCtxGetDevice && cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device > 0)
-		about.device = (uint8_t)device;
-	cl_happened(CL_FINDING_REFUSED, &about, cl_stack_write(true));
+	note_open(&about, arguments);
+}
+
+void cl_refused_open_of_ours(enum cl_made made, uint32_t pid, uint64_t size, CUresult result, bool arguments)
+{
+	struct cl_about about = { .made = (uint8_t)made, .result = result, .pid = pid, .size = size };
+
+	if (is_of_memory(result))
+		note_open(&about, arguments);
 }

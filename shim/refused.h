@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When CUDA refuses to share or to open memory, this process writes a note: how the memory was made, its size,
+ * When CUDA refuses to share or to open memory, or a handle of culimbo's is not opened, this process writes a note: how the memory was made, its size,
  * the call stack, and what would share it.  A note is no misuse: libraries ask for handles to see whether
  * there are any.
  *
@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <cuda.h>
+#include "shim/shm/layout.h"
 
 struct cl_resolved;
 
@@ -35,5 +36,10 @@ void cl_refused_forget(void); /* in a forked child */
  * arguments with any handle.
  */
 void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result, bool arguments);
+/*
+ * The same of a handle that culimbo has made, of memory that process @pid made as @made: the driver or culimbo has refused
+ * it.  @size: of the allocation in bytes; 0: not known.  A stale handle is a finding, and none of these.
+ */
+void cl_refused_open_of_ours(enum cl_made made, uint32_t pid, uint64_t size, CUresult result, bool arguments);
 
 #endif

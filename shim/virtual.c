@@ -19,6 +19,7 @@
 #include "shim/importer/virtual.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/pool_opens.h"
+#include "shim/refused.h"
 #include "shim/self/self.h"
 #include "shim/virtual.h"
 
@@ -250,6 +251,19 @@ static bool import_attribute(void *data, CUpointer_attribute attribute, CUdevice
 }
 
 /*
+ * Nothing is mapped at @dptr in an import, and the next of its memory is at @mapped.  Of a legacy import the driver says
+ * the same at each address, so it is asked about that.
+ */
+static CUresult hole_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUdeviceptr mapped)
+{
+	CUresult result = cl_driver.cuPointerGetAttribute(data, attribute, mapped);
+
+	if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER)
+		memcpy(data, &dptr, sizeof dptr);
+	return result;
+}
+
+/*
  * The driver has answered in @data about memory of the program.  If that is of a pool, puts the stand-in in the place
  * of a default pool and, with all,visible, says that the memory has legacy handles.
  */
@@ -282,7 +296,7 @@ CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr d
 	CUdeviceptr its_base;
 	uint64_t its_size;
 
-	if (!may_be_a_hole(result) || !cl_mirror_find(dptr, &its_base, &its_size))
+	if (!may_be_a_hole(result) || !cl_mirror_find(dptr, &its_base, &its_size, NULL))
 		return result;
 	if (base)
 		*base = its_base;
@@ -302,13 +316,16 @@ CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	const struct cl_range *range;
 	unsigned long long asked;
 	CUcontext context;
-	CUdeviceptr base;
+	CUdeviceptr base, mapped;
 	uint64_t size;
 	size_t bytes;
 
-	if (data && may_be_a_hole(result) && cl_mirrors_any() && cl_mirror_find(dptr, &base, &size) &&
-	    import_attribute(data, attribute, base, size, cl_mapping_context(CL_VIRTUAL, base)))
-		return CUDA_SUCCESS;
+	if (data && may_be_a_hole(result) && cl_mirrors_any() && cl_mirror_find(dptr, &base, &size, &mapped)) {
+		if (import_attribute(data, attribute, base, size, cl_mapping_context(CL_VIRTUAL, base)))
+			return CUDA_SUCCESS;
+		if (mapped != dptr)
+			return hole_attribute(data, attribute, dptr, mapped);
+	}
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (cl_pool_opens_any() && cl_pool_open_find(dptr, &base, &bytes, &context) &&
@@ -391,14 +408,18 @@ CUresult cl_virtual_current_device(CUdevice *device)
 CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			   CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
+	struct cl_virtual_handle made;
 	struct cl_resolved resolved;
 	struct cl_opening o;
 	CUdeviceptr address = 0;
 	CUdevice device;
 	CUresult result;
 
-	if (cl_open_has_wrong_arguments(dptr, flags))
+	if (cl_open_has_wrong_arguments(dptr, flags)) {
+		memcpy(&made, &handle, sizeof made);
+		cl_refused_open_of_ours(CL_MADE_VIRTUAL, made.pid, 0, CUDA_ERROR_INVALID_VALUE, true);
 		return CUDA_ERROR_INVALID_VALUE;
+	}
 	result = cl_virtual_current_device(&device);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -413,6 +434,8 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 		result = open(dptr, handle, flags);
 		if (o.stale)
 			cl_open_tell_stale(&resolved, CL_VIRTUAL, result == CUDA_SUCCESS ? *dptr : 0, result);
+		else
+			cl_refused_open_of_ours(CL_MADE_VIRTUAL, resolved.pid, 0, result, false);
 		return result;
 	}
 	result = cl_virtual_map(&resolved, device, &address);
@@ -426,6 +449,9 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	}
 	if (result == CUDA_ERROR_INVALID_HANDLE)
 		result = cl_open_refuse(&resolved, CL_VIRTUAL);
+	else
+		cl_refused_open_of_ours(CL_MADE_VIRTUAL, resolved.pid, o.hold->peer->region.record[cl_hold_record(o.hold)].size,
+					result, false);
 	cl_open_give_up(&o);
 	return result;
 }

@@ -97,12 +97,16 @@ static void log_stale_refused(const struct cl_about *about)
 static void log_refused(const struct cl_about *about)
 {
 	static atomic_uint said;
-	unsigned int bit = 1u << about->made, was = atomic_fetch_or_explicit(&said, bit, memory_order_relaxed);
+	const bool open = about->call == CL_CALL_OPEN_HANDLE;
+	unsigned int bit = 1u << (about->made + (open ? CL_MADE_KINDS : 0)), was = atomic_fetch_or_explicit(&said, bit, memory_order_relaxed);
 	const char *hint = cl_note_hint(about->made, about->call, about->result, about->why);
 
 	if (was & bit)
 		return;
-	if (about->call == CL_CALL_OPEN_HANDLE)
+	if (open && about->made != CL_MADE_ALLOC)
+		cl_log(CL_LOG_INFO, "%s of process %u was not opened by its handle, %llu bytes (error %u): %s",
+		       cl_made_words(about->made), about->pid, (unsigned long long)about->size, about->result, hint);
+	else if (open)
 		cl_log(CL_LOG_INFO, "CUDA refused to open memory of process %u, %llu bytes (error %u): %s", about->pid,
 		       (unsigned long long)about->size, about->result, hint);
 	else

@@ -64,13 +64,28 @@ const char *cl_call_name(unsigned int call)
 	return call < CL_CALLS ? names[call] : "";
 }
 
-static const char *open_hint(uint32_t result, unsigned int why)
+static const char *open_hint(unsigned int made, uint32_t result, unsigned int why)
 {
+	const bool ours = made == CL_MADE_VIRTUAL || made == CL_MADE_POOL; /* a handle that culimbo has made */
+
 	if (why == CL_WHY_ARGUMENTS)
 		return "its flags must have cudaIpcMemLazyEnablePeerAccess, and its pointer must not be null: the driver did not "
 		       "look at the handle";
 	switch (result) {
+	case CUDA_ERROR_OPERATING_SYSTEM:
+		if (ours)
+			return "its exporter gave no descriptor of it: is it stopped, ending, or another user's? The log of this "
+			       "process says which";
+		break;
+	case CUDA_ERROR_NOT_SUPPORTED:
+		if (ours)
+			return "the driver, or the device, of this process cannot import such memory: open it on another device, "
+			       "or allocate it with cudaMalloc";
+		break;
 	case CUDA_ERROR_INVALID_VALUE:
+		if (ours)
+			return "this process has no file of its exporter, which may be another user's or have another "
+			       "CULIMBO_DIR; or the driver refuses to import it or to map it for this device";
 		return "its exporter may have freed it; or its 64 bytes are not as the exporter got them";
 	case CUDA_ERROR_NOT_PERMITTED:
 		return "its exporter may have freed it";
@@ -85,8 +100,9 @@ static const char *open_hint(uint32_t result, unsigned int why)
 	case CUDA_ERROR_TOO_MANY_PEERS:
 		return "open it on the device that it is on, or on one with peer access to that: `nvidia-smi topo -p2p r`";
 	default:
-		return "its exporter may have freed it or ended; both must use the same GPU";
+		break;
 	}
+	return "its exporter may have freed it or ended; both must use the same GPU";
 }
 
 /* Of memory that a process with CULIMBO_SHARE=all got no handle of.  NULL: the option has nothing to do with that. */
@@ -114,7 +130,7 @@ const char *cl_note_hint(unsigned int made, unsigned int call, uint32_t result, 
 	const char *all;
 
 	if (call == CL_CALL_OPEN_HANDLE)
-		return open_hint(result, why);
+		return open_hint(made, result, why);
 	if (cl_call_is_by_descriptor(call))
 		return cl_call_is_by_fabric(call) ?
 			       "fabric handles are not covered: free what they share only when every importer is done with it" :

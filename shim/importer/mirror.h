@@ -90,9 +90,10 @@ static inline bool cl_mirrors_any(void)
 /*
  * Answers for @address what cuMemGetAddressRange() answers for a legacy import: *base is what an open has
  * returned, *size reaches to the end of what it took, with the holes between.  Of several imports
- * that reach there it is the one that begins last.  Returns false if there is none.
+ * that reach there it is the one that begins last.  If @mapped is not NULL, *mapped is @address or, if that is in a
+ * hole of the import, where the hole ends.  Returns false if there is none.
  */
-bool cl_mirror_find(CUdeviceptr address, CUdeviceptr *base, uint64_t *size);
+bool cl_mirror_find(CUdeviceptr address, CUdeviceptr *base, uint64_t *size, CUdeviceptr *mapped);
 /*
  * Gives @device access to all mirrors to which device @of has it: a context of @device has got peer access
  * to one of @of.  Returns the first error; the other mirrors get access all the same.

@@ -195,7 +195,23 @@ uint64_t cl_mirror_piece_from(const struct cl_mirror *mirror, uint64_t offset)
 	return low;
 }
 
-bool cl_mirror_find(CUdeviceptr address, CUdeviceptr *base, uint64_t *size)
+/* Returns @offset, or the end of the hole of @import in which it lies. */
+static uint64_t not_in_a_hole(const struct cl_mirror_import *import, uint64_t offset)
+{
+	uint64_t low = 0, high = import->runs - 1; /* the last run ends above @offset */
+
+	while (low < high) {
+		uint64_t middle = (low + high) / 2;
+
+		if (import->run[middle].end <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return import->run[low].begin > offset ? import->run[low].begin : offset;
+}
+
+bool cl_mirror_find(CUdeviceptr address, CUdeviceptr *base, uint64_t *size, CUdeviceptr *mapped)
 {
 	const struct cl_mirror *mirror;
 	bool found = false;
@@ -216,6 +232,8 @@ bool cl_mirror_find(CUdeviceptr address, CUdeviceptr *base, uint64_t *size)
 		if (found) {
 			*base = mirror->base + import->offset;
 			*size = end - import->offset;
+			if (mapped)
+				*mapped = mirror->base + not_in_a_hole(import, address - mirror->base);
 		}
 	}
 	cl_unlock(&cl_imports_lock);

@@ -550,7 +550,7 @@ bool cl_virtual_unmap(CUdeviceptr address, CUresult *result)
 	CUdeviceptr base;
 	uint64_t size;
 
-	if (!cl_mirror_find(address, &base, &size))
+	if (!cl_mirror_find(address, &base, &size, NULL))
 		return false;
 	/* the driver's close of a legacy handle waits as a free does, and an unmap does not (measured) */
 	cl_wait_as_a_free_here();

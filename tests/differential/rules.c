@@ -36,6 +36,7 @@ static struct rule {
 	{ .name = "full" },  /* no player fills a device to the last byte */
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and afterwards different blocks are open */
+	{ .name = "buffer-id" },   /* no line asks for it */
 	{ .name = "one-address" }, /* no line says whether two addresses are one */
 	{ .name = "import-unmapped" }, /* no player unmaps what a handle has opened */
 	{ .name = "export" }, /* no player is ever out of memory */

@@ -175,8 +175,7 @@ static void several(void)
 /* What C reads of an import is what it would of a legacy one: one block, which begins where it was opened. */
 static void queries(void)
 {
-	enum { CONTEXT = 1, LEGACY = 10, TYPES = 14, MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
-	static const int same[] = { LEGACY, TYPES };
+	enum { CONTEXT = 1, DEVICE_POINTER = 3, MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19 };
 	struct actor *p = ENTER("P", .env = ALL), *c = ENTER("C");
 	uint64_t at = virtual_reserve(p, 8 * PIECE), import, block = alloc(p, PIECE), legacy, context, hole;
 	struct handle handle;
@@ -196,13 +195,7 @@ static void queries(void)
 	ok(c->reply.v[0] == legacy && c->reply.v[2] == legacy, "17 as of a legacy import");
 	context = ASK(c, v_ask, legacy, CONTEXT)->v[0];
 	ok(context && ASK(c, v_ask, import, CONTEXT)->v[0] == context, "17 its context is that of a legacy import");
-	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
-		uint64_t said = ASK(c, v_ask, legacy, same[i])->v[0];
-
-		ok(!c->reply.result && ASK(c, v_ask, import, same[i])->v[0] == said && !c->reply.result,
-		   "17 its attribute %d is that of a legacy import: %llu (%d)", same[i], (unsigned long long)said,
-		   c->reply.result);
-	}
+	ok(like_a_legacy_import(c, legacy, import + 4096), "17 its other attributes are those of a legacy import");
 	ok(ASK(c, v_ask, legacy + 4096, MAPPING_BASE_ADDR)->v[0] == legacy &&
 		   ASK(c, v_ask, import + PIECE + 4096, MAPPING_BASE_ADDR)->v[0] == import &&
 		   ASK(c, v_ask, legacy, MAPPING_SIZE)->v[0] == PIECE && ASK(c, v_ask, import, MAPPING_SIZE)->v[0] == 2 * PIECE,
@@ -214,6 +207,13 @@ static void queries(void)
 	result = ASK(c, v_range, hole + 4096)->result;
 	ok(!result && c->reply.v[0] == hole && c->reply.v[1] == 4 * PIECE && c->reply.v[2] == hole && c->reply.v[3] == 4 * PIECE,
 	   "17 an import that begins with a hole is one block, too (%d)", result);
+	ok(like_a_legacy_import(c, legacy, hole + 4096) && like_a_legacy_import(c, legacy, hole + PIECE + 4096),
+	   "17 and in its hole, too, it has the attributes of a legacy import");
+	ok(!ASK(c, v_ask, hole + 4096, DEVICE_POINTER)->result && c->reply.v[0] == hole + 4096,
+	   "17 and the address that is asked for is its own (%d)", c->reply.result);
+	ASK(c, v_ask_two, hole + 4096, CONTEXT);
+	ok(!c->reply.result && c->reply.v[0] == context && c->reply.v[1] == 2, "17 and so by cuPointerGetAttributes (%d)",
+	   c->reply.result);
 	close_block(c, hole);
 	ASK(p, v_range, at + 3 * PIECE);
 	ok(p->reply.v[0] == at + 3 * PIECE && p->reply.v[2] == at && p->reply.v[3] == 8 * PIECE,

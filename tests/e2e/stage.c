@@ -457,6 +457,30 @@ bool reads(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char 
 	return reply->v[0] == 0;
 }
 
+bool like_a_legacy_import(struct actor *actor, uint64_t legacy, uint64_t import)
+{
+	static const struct {
+		const char *name;
+		unsigned int number; /* of CUpointer_attribute; cuda.h of 11.3 lacks some */
+	} asked[] = { { "MEMORY_TYPE", 2 }, { "HOST_POINTER", 4 }, { "IS_MANAGED", 8 }, { "DEVICE_ORDINAL", 9 },
+		      { "IS_LEGACY_CUDA_IPC_CAPABLE", 10 }, { "MAPPED", 13 }, { "ALLOWED_HANDLE_TYPES", 14 },
+		      { "IS_GPU_DIRECT_RDMA_CAPABLE", 15 }, { "ACCESS_FLAGS", 16 }, { "MEMPOOL_HANDLE", 17 } };
+	bool same = true;
+
+	for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+		int wanted = ASK(actor, v_ask, legacy, asked[i].number)->result;
+		uint64_t said = actor->reply.v[0];
+
+		ASK(actor, v_ask, import, asked[i].number);
+		if (actor->reply.result == wanted && (wanted || actor->reply.v[0] == said))
+			continue;
+		same = false;
+		note("%s: of a legacy import %llu (%d), of ours %llu (%d)", asked[i].name, (unsigned long long)said, wanted,
+		     (unsigned long long)actor->reply.v[0], actor->reply.result);
+	}
+	return same;
+}
+
 bool claim(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value)
 {
 	/*

@@ -159,6 +159,11 @@ void close_block(struct actor *actor, uint64_t address);
 /* True when every byte is @value; otherwise *@foreign gets the first other one. */
 bool reads(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value,
 	   unsigned int *foreign);
+/*
+ * Returns true if the pointer attributes of memory that say what it is are the same at @import as at @legacy, an import by a
+ * legacy handle: how it was made, where it is, who may have it.  Notes each that differs.
+ */
+bool like_a_legacy_import(struct actor *actor, uint64_t legacy, uint64_t import);
 /* True when the driver can give @address out; it is then allocated and filled with @value. */
 bool claim(struct actor *actor, uint64_t address, uint64_t bytes, unsigned char value);
 /* The same, repeated for up to @ms; *@took in ms. */

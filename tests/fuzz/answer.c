@@ -246,7 +246,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			uint64_t its_size;
 			CUdeviceptr base;
 
-			PROMISE(is_within(p, 1) && cl_mirror_find(p, &base, &its_size) && base == p && its_size);
+			PROMISE(is_within(p, 1) && cl_mirror_find(p, &base, &its_size, NULL) && base == p && its_size);
 			opened[opened_n++] = p;
 		}
 		PROMISE(!memories);

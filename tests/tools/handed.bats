@@ -98,6 +98,43 @@ handed() {
 	has "shared by fabric handles, which culimbo does not cover: 2"
 }
 
+# not_opened KIND WORDS: R, which cannot reach the device of P, does not open what it shares; each view says so
+not_opened() {
+	export CULIMBO_SIM_DEVICES=2
+	start P CUDA_VISIBLE_DEVICES=1 CULIMBO_SHARE=all
+	start R CUDA_VISIBLE_DEVICES=0 CULIMBO_SIM_REACH=shown CULIMBO_LOG=info
+	tell P "$1 4194304"
+	handle=$SAID
+	# (R has not the option; the log says each once)
+	run tell R "$1 2097152"
+	has "error 1"
+	for _ in 1 2; do
+		run tell R "open $handle"
+		has "error 101"
+	done
+	[ "$(of R REFUSED)" = 3 ]
+	run "$C" report --pid "${PID[R]}"
+	has "REFUSED: $2 of process ${PID[P]} was not opened by its handle: process ${PID[R]} asked 2 times (8 MiB), error 101"
+	has "in main "
+	has "HINT: this process cannot reach the device that it is on: its container or cgroup may lack it"
+	has "refused_by_cuda=3 findings=0"
+	"$C" report --json --pid "${PID[R]}" > json
+	jq -e -s --arg made "$3" 'any(.[]; .class == "refused" and .call == "cuIpcOpenMemHandle" and .memory == $made and
+		.count == 2 and .bytes == 8388608 and .finding == false)' json
+	run "$C" doctor --simulate
+	has "memory was not opened by its handle: process ${PID[R]} asked 2 times"
+	finish R
+	[ "$(grep -c "info: $2 of process ${PID[P]} was not opened by its handle, 4194304 bytes (error 101): " R.err)" = 1 ]
+}
+
+@test "virtual memory that is not opened by its handle leaves a note: whose, how large, where, why" {
+	not_opened virtual "virtual memory" virtual
+}
+
+@test "stream-ordered memory that is not opened by its handle leaves a note: whose, how large, where, why" {
+	not_opened async "stream-ordered memory" pool
+}
+
 # (how a GPU's driver numbers a hidden device is not measured; the simulated one says that there is no number)
 @test "a fabric handle of a hidden device is imported without a number, and one of a device out of reach is refused" {
 	export CULIMBO_SIM_DEVICES=2

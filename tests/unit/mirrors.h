@@ -292,7 +292,7 @@ static inline bool is_open(CUdeviceptr p)
 	CUdeviceptr base;
 	uint64_t size;
 
-	return cl_mirror_find(p, &base, &size) && base == p;
+	return cl_mirror_find(p, &base, &size, NULL) && base == p;
 }
 /* Checks what is mapped from the page of @p on. */
 #define CHECK_READS(p, text)                                                                    \
@@ -303,7 +303,7 @@ static inline bool is_open(CUdeviceptr p)
 	do {                                           \
 		CUdeviceptr found_;                    \
 		uint64_t size_;                        \
-		CHECK(cl_mirror_find(p, &found_, &size_)); \
+		CHECK(cl_mirror_find(p, &found_, &size_, NULL)); \
 		CHECK_EQUAL(found_, base_);            \
 		CHECK_EQUAL(size_, (pages) * PAGE);    \
 	} while (0)

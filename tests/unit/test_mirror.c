@@ -37,8 +37,7 @@ IN_A_CHILD(what_is_mapped_side_by_side_after_it_is_opened_too)
 	p = opened(2, "ABCC.DE", 3);
 	CHECK_READS(p - 3 * PAGE, "..CC...");
 	CHECK_EQUAL(vm.page[(p - VM_BASE) / PAGE].offset, PAGE);
-	/* a part of an allocation */
-	struct opening o;
+	struct opening o; /* of a part of an allocation */
 	describe(&o, 3, "A", 0);
 	o.piece[0].from = 5 * PAGE;
 	CHECK_EQUAL(cl_mirror_open(&o.want, &o.p), CUDA_SUCCESS);
@@ -298,12 +297,12 @@ IN_A_CHILD(few_imports_are_looked_at)
 	}
 	before = cl_mirror_steps;
 	for (int i = 0; i < N; i++)
-		CHECK(cl_mirror_find(p[i], &base, &size) && base == p[i] && size == PAGE);
+		CHECK(cl_mirror_find(p[i], &base, &size, NULL) && base == p[i] && size == PAGE);
 	CHECK_EQUAL(cl_mirror_steps, before + N);
 	/* memory of the program's own, above the mirror; and holes in it */
-	CHECK(!cl_mirror_find(p[0] + 2 * N * PAGE, &base, &size));
+	CHECK(!cl_mirror_find(p[0] + 2 * N * PAGE, &base, &size, NULL));
 	for (int i = 0; i < N; i++)
-		CHECK(!cl_mirror_find(p[i] + PAGE, &base, &size));
+		CHECK(!cl_mirror_find(p[i] + PAGE, &base, &size, NULL));
 	CHECK_EQUAL(cl_mirror_steps, before + N);
 	/* an import that reaches over others is found behind them, until it is closed */
 	{
@@ -314,10 +313,10 @@ IN_A_CHILD(few_imports_are_looked_at)
 		CHECK_EQUAL(cl_mirror_open(&want, &other), CUDA_SUCCESS);
 	}
 	CHECK_EQUAL(other, p[1]);
-	CHECK(cl_mirror_find(p[1] + PAGE, &base, &size) && base == p[1] && size == 2 * PAGE);
+	CHECK(cl_mirror_find(p[1] + PAGE, &base, &size, NULL) && base == p[1] && size == 2 * PAGE);
 	CHECK_EQUAL(closed(p[1]), CUDA_SUCCESS);
 	CHECK_EQUAL(closed(p[1]), CUDA_SUCCESS);
-	CHECK(!cl_mirror_find(p[1] + PAGE, &base, &size));
+	CHECK(!cl_mirror_find(p[1] + PAGE, &base, &size, NULL));
 	for (int i = 0; i < N; i++)
 		if (i != 1)
 			CHECK_EQUAL(closed(p[i]), CUDA_SUCCESS);
@@ -443,23 +442,35 @@ IN_A_CHILD(the_range_of_an_import_is_what_was_opened)
 	b = opened(1, "ABC.E.", 1);
 	CHECK_RANGE(b, b, 2);
 	CHECK_RANGE(b + 2 * PAGE - 1, b, 2);
-	CHECK(!cl_mirror_find(b - 1, &base, &size));
-	CHECK(!cl_mirror_find(b + 2 * PAGE, &base, &size));
+	CHECK(!cl_mirror_find(b - 1, &base, &size, NULL));
+	CHECK(!cl_mirror_find(b + 2 * PAGE, &base, &size, NULL));
 	all = opened(1, "ABC.E.", 0);
 	CHECK_RANGE(all, all, 5);
 	CHECK_RANGE(b - 1, all, 5);
 	CHECK_RANGE(b + PAGE, b, 2); /* it begins last */
 	CHECK_RANGE(b + 2 * PAGE, all, 5); /* a hole, and what lies behind */
 	CHECK_RANGE(all + 4 * PAGE, all, 5);
-	CHECK(!cl_mirror_find(all + 5 * PAGE, &base, &size));
+	CHECK(!cl_mirror_find(all + 5 * PAGE, &base, &size, NULL));
 	CHECK_EQUAL(closed(b), CUDA_SUCCESS);
 	CHECK_RANGE(b, all, 5);
 	CHECK_EQUAL(closed(all), CUDA_SUCCESS);
-	CHECK(!cl_mirror_find(b, &base, &size));
-	CHECK(!cl_mirror_find(0, &base, &size) && !cl_mirror_find(UINT64_MAX, &base, &size));
+	CHECK(!cl_mirror_find(b, &base, &size, NULL));
+	CHECK(!cl_mirror_find(0, &base, &size, NULL) && !cl_mirror_find(UINT64_MAX, &base, &size, NULL));
 	/* where nothing is mapped at the beginning any more */
 	all = opened(2, ".B", 0);
 	CHECK_RANGE(all, all, 2);
+}
+
+IN_A_CHILD(in_a_hole_of_an_import_the_next_memory_is_found)
+{
+	uint64_t size, next[] = { 2, 2, 2, 3, 5, 5, 9, 9, 9, 9, 10 };
+	CUdeviceptr all, base, mapped;
+
+	start_mirrors();
+	all = opened(1, "..AB.C...DD", 0);
+	for (uint64_t i = 0; i < 22; i++)
+		CHECK(cl_mirror_find(all + i / 2 * PAGE + i % 2 * 5, &base, &size, &mapped) && base == all &&
+		      mapped == all + next[i / 2] * PAGE + (next[i / 2] == i / 2 ? i % 2 * 5 : 0));
 }
 
 /* ---------------------------------------------------------------------------- many */
@@ -579,6 +590,7 @@ int main(void)
 		cmocka_unit_test(a_peer_that_cannot_reach_it_is_no_matter),
 		cmocka_unit_test(the_other_mirrors_get_access_when_one_fails),
 		cmocka_unit_test(the_range_of_an_import_is_what_was_opened),
+		cmocka_unit_test(in_a_hole_of_an_import_the_next_memory_is_found),
 		cmocka_unit_test(a_thousand_allocations_take_a_thousand_times_as_long),
 		cmocka_unit_test(a_thousand_handles_of_a_thousand_allocations),
 		cmocka_unit_test(the_end_of_a_context_closes_what_is_open_in_it_and_spoils_no_capture),

@@ -151,7 +151,7 @@ IN_A_CHILD(a_forked_child_forgets_all)
 		cl_mirrors_forget();
 		memset(&vm, 0, sizeof vm);
 		CHECK(!cl_mirrors_any());
-		CHECK(!cl_mirror_find(p, &base, &size) && !cl_mirror_close(p, &result));
+		CHECK(!cl_mirror_find(p, &base, &size, NULL) && !cl_mirror_close(p, &result));
 		cl_mirror_pieces_most = 1;
 		/* the turn of a thread that is not here */
 		CHECK_EQUAL(closed(opened(1, "A.", 0)), CUDA_SUCCESS);
@@ -161,7 +161,7 @@ IN_A_CHILD(a_forked_child_forgets_all)
 	child_judge(child);
 	stall = false;
 	CHECK(!pthread_join(thread, NULL));
-	CHECK(cl_mirror_find(p, &base, &size));
+	CHECK(cl_mirror_find(p, &base, &size, NULL));
 }
 
 static bool forked;

@@ -10,6 +10,8 @@
 #include "shim/diag/note_words.h"
 #include "shim/driver/made.h"
 #include "shim/refused.h"
+#include "shim/shm/pool_handle.h"
+#include "shim/shm/virtual_handle.h"
 
 /* What the driver reports for the only address. */
 static struct {
@@ -396,11 +398,13 @@ static const char *newest_hint(void)
 	return cl_note_hint(f.made, f.call, f.result, f.why);
 }
 
+static uint64_t mark; /* of the handle; 0: of the driver */
 static const char *hint_of_open(CUresult result, unsigned int flags)
 {
 	CUipcMemHandle handle = { .reserved = { 1 } };
 	CUdeviceptr p;
 
+	memcpy(handle.reserved + offsetof(struct cl_virtual_handle, mark), &mark, sizeof mark);
 	of_open = result;
 	CHECK_EQUAL(cl_memory_import(&p, handle, flags, open_refused), result);
 	return newest_hint();
@@ -422,6 +426,39 @@ IN_A_CHILD(the_hint_of_a_refused_open_is_of_what_was_wrong)
 	CHECK(!strstr(hint_of_open(CUDA_ERROR_INVALID_VALUE, lazy | 2), "flags"));
 	CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_HANDLE, lazy), "ended"));
 	CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_DEVICE, lazy), "cannot reach the device"));
+}
+
+/* Handles that culimbo has made, of a process that has no file here: the driver is asked, and refuses. */
+IN_A_CHILD(a_handle_of_ours_that_is_not_opened_is_noted_too)
+{
+	const unsigned int lazy = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+	const enum cl_made made[] = { CL_MADE_VIRTUAL, CL_MADE_POOL };
+	const uint64_t marks[] = { CL_VIRTUAL_MARK, CL_POOL_HANDLE_MARK };
+	struct cl_finding f;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	has_context = true;
+	cl_driver.cuCtxGetCurrent = current;
+	for (unsigned int i = 0; i < 2; i++) {
+		struct cl_view view;
+
+		mark = marks[i];
+		CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_VALUE, lazy), "no file of its exporter"));
+		CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_VALUE, 0), "flags"));
+		view = own();
+		CHECK_EQUAL(cl_view_findings(&view), 2 * i + 2);
+		CHECK(cl_view_finding(&view, 2 * i, &f));
+		CHECK_EQUAL(f.made, made[i]);
+		CHECK_EQUAL(f.call, CL_CALL_OPEN_HANDLE);
+		/* no memory says nothing of the handle */
+		CHECK(strstr(hint_of_open(CUDA_ERROR_OUT_OF_MEMORY, lazy), "flags"));
+		CHECK(strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_OPERATING_SYSTEM, CL_WHY_RESULT_ALONE),
+			     "gave no descriptor"));
+		CHECK(strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_NOT_SUPPORTED, CL_WHY_RESULT_ALONE),
+			     "another device"));
+	}
+	CHECK(!strstr(cl_note_hint(CL_MADE_ALLOC, CL_CALL_OPEN_HANDLE, CUDA_ERROR_OPERATING_SYSTEM, CL_WHY_RESULT_ALONE),
+		      "descriptor"));
 }
 
 static const char *hint_of_handle(void)
@@ -487,6 +524,7 @@ int main(void)
 		cmocka_unit_test(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known),
 		cmocka_unit_test(a_forked_child_counts_none_of_its_parents_imports_by_descriptor),
 		cmocka_unit_test(the_hint_of_a_refused_open_is_of_what_was_wrong),
+		cmocka_unit_test(a_handle_of_ours_that_is_not_opened_is_noted_too),
 		cmocka_unit_test(who_has_the_option_is_not_told_to_set_it),
 		cmocka_unit_test(each_kind_has_its_words),
 	};

@@ -75,7 +75,7 @@ void cu_check_refused(void)
 		}
 	for (unsigned int made = 0; made < CL_MADE_KINDS; made++)
 		say_handles(&handles[made], made);
-	say(&opens, "CUDA did not open a handle", "", "`culimbo report` has the error, and where it was opened");
+	say(&opens, "memory was not opened by its handle", "", "`culimbo report` has the error, and where it was opened");
 	cu_scan_free(&scan);
 	close(dirfd);
 }
