@@ -15,7 +15,7 @@ row of the first table says little, and many short processes say more than few l
 
 The exit status is 1 if an operation is surely slower than LIMIT: its interval begins above it.  It is
 1, too, if fewer than LEAST rounds are complete, since they don't tell a difference from noise.
-"(not sure)" stands where the interval ends above LIMIT.
+"(not sure)" stands where the interval ends above LIMIT, and the last line says of how many ratios that is so.
 """
 import argparse
 import math
@@ -98,7 +98,7 @@ def main():
                   f"{statistics.median(b) / middle:9.3f} {min(b) / min(a):9.3f} {(max(a) - min(a)) / middle * 100:8.1f}")
 
     print(f"\n{'all sizes of':<18} {'UCX':<6} {'ratio, geometric mean':>21} {'lies between (95 %)':>20} {'rounds':>7}")
-    few = None
+    few, judged, unsure = None, 0, 0
     operations = sorted({test.split(":")[0] for test in tests})
     for operation in operations + ["all"]:
         of_it = [test for test in tests if operation in ("all", test.split(":")[0])]
@@ -117,11 +117,14 @@ def main():
             if ours == "culimbo":
                 mark = f"  <-- over {limit}" if low > limit else "  (not sure)" if high > limit else f"  within {limit}"
                 failed = failed or low > limit or rounds < arguments.least
+                judged += 1
+                unsure += low <= limit < high
                 if operation == "all" and rounds < arguments.least:
                     few = f"{rounds} complete rounds: {arguments.least} are needed to tell a difference from noise"
             print(f"{operation:<18} {hooks:<6} {mean:21.3f} {low:12.3f} to {high:.3f} {rounds:7}{mark}")
     if few:
         print(f"\n{few}")
+    print(f"\n{unsure} of {judged} ratios not sure")
     return 1 if failed else 0
 
 

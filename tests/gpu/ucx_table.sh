@@ -34,13 +34,15 @@ judged()
 	failed=1
 }
 
-echo 1..8
+echo 1..10
 rounds 12 2 0
 judged 0 '^put .* within 1\.03$' "as fast as bare: it is within the limit"
+judged 0 '^0 of 3 ratios not sure$' "and the last line says that all are sure"
 rounds 12 2 6
 judged 1 '^get .*<-- over 1\.03$' "6 percent slower, and the rounds agree: it is over the limit"
 rounds 4 30 0
 least=4 judged 0 '^all .*\(not sure\)$' "four rounds that differ by 30 percent: nobody can be sure"
+least=4 judged 0 "^$(grep -c '(not sure)$' "$folder/out") of 3 ratios not sure\$" "and the last line says of how many that is so"
 rounds 80 30 6
 judged 1 '^put .*<-- over 1\.03$' "many rounds that differ by 30 percent: 6 percent show"
 rounds 12 2 0
