@@ -2,11 +2,13 @@
 """share_cycle.py --check: memory and handles on the simulated driver, in a few seconds.
 
 Plays all sizes with one consumer and eight, quick and slow, each setting bare, under culimbo, and under culimbo beside a
-bystander, and each size with two exporters beside one, bare as well.  Neither speed nor pauses are judged (see share_cycle.py).
+bystander, and each size with two exporters beside one, bare as well.  Neither speed nor pauses are judged (see share_cycle.py),
+but those of made-up runs, to see that judge() fails where it should.
 What a simulated device holds is real memory once it is touched.  So of large blocks the exporter fills the ends only,
 which are what consumers read, and 8 GiB of blocks take some pages.
 """
-from share_cycle_results import MIB, PAGE, SLACK, Tap, judge_bystander, named, setting_name
+from share_cycle_results import (
+    MIB, PAGE, SLACK, SURE, Tap, judge, judge_bystander, named, results_of, setting_name)
 
 SECONDS = 0.02
 SLOW = 5 # ms; all else in a cycle takes less
@@ -91,10 +93,50 @@ def check_options(tap, bench):
            f'refused (error {found["first_refusal"]})')
 
 
+class Heard(Tap):
+    """Keeps its lines instead of printing them."""
+
+    def __init__(self):
+        self.lines = []
+
+    def ok(self, good, text):
+        self.lines.append((bool(good), text))
+
+
+def made_up(speed, rounds, spread):
+    """Runs that differ by no more than @spread, with @speed cycles a second."""
+    return [{'per_second': speed * (1 + spread * (i % 2)), 'cycle': {'max': 1e6}, 'least': 0, 'wrong': 0,
+             'refused': 0, 'failed_allocs': 0} for i in range(rounds)]
+
+
+def check_speeds(tap):
+    """Which speeds judge() lets pass, by made-up runs."""
+    small = (1 << 10, 1, 0)
+    for what, setting, ratio, rounds, options, limit, good in (
+            ('which gains', small, 1.8, SURE, [], 1.3, True),
+            ('which gains nothing', small, 1.0, SURE, [], 1.3, False),
+            ('which gains too little', small, 1.25, SURE, [], 1.3, False),
+            ('of which too few rounds tell', small, 1.0, SURE - 1, [], 1.3, True),
+            ('without a grace', small, 1.0, SURE, ['CULIMBO_GRACE=0'], 0.95, True),
+            ('without a grace, slow', small, 0.9, SURE, ['CULIMBO_GRACE=0'], 0.95, False),
+            ('with eight consumers', (1 << 10, 8, 0), 1.0, SURE, [], 0.95, True),
+            ('with a slow one', (1 << 10, 1, 20), 1.0, SURE, [], 0.95, True),
+            ('of larger blocks', (MIB, 1, 0), 1.0, SURE, [], 0.95, True)):
+        heard, results = Heard(), results_of([setting], ['bare', 'culimbo', 'bare again'], options)
+        for variant in results[setting].runs:
+            results[setting].runs[variant] = made_up(1000 * ratio if variant == 'culimbo' else 1000, rounds, 0.02)
+        judge(heard, results, 0)
+        said = [line for line in heard.lines if 'cycles a second' in line[1]]
+        tap.ok(len(said) == 1 and said[0][0] == good and f'(limit {limit})' in said[0][1],
+               f'a made-up cycle {what}: {"passes" if good else "fails"}, limit {limit}')
+        tap.ok(all(line[0] for line in heard.lines if line not in said), f'a made-up cycle {what}: no other limit is broken')
+
+
 def check(bench_of):
     """@bench_of: a Bench on a simulated device of so much memory."""
     print('TAP version 13')
     tap = Tap()
+    check_speeds(tap)
     for memory, sizes in DEVICES.items():
         with bench_of(memory) as bench:
             bench.start()

@@ -6,6 +6,10 @@ MIB = 1 << 20
 PAGE = 2 * MIB # the driver takes memory by these
 CALLS = ('alloc', 'fill', 'sync', 'export', 'wait', 'free', 'open', 'read', 'close')
 SPEED, PAUSE = 0.95, 2.0
+# One quick consumer of 1 KiB gains by the grace: while a freed block waits, the driver keeps its page, and an allocation
+# takes 2 us instead of 50.  The printed runs on GPUs have 1.72 to 2.12 of bare's cycles (doc/results).  0.95 would not
+# show that this gain is lost.
+GAIN, GAINS = 1.3, (1 << 10, 1, 0)
 SURE = 6 # rounds: of fewer, the least and the greatest ratio are no interval of 95 %
 # What a process may take of the device beyond its blocks and its budget.  The driver takes memory by 2 MiB, and blocks
 # that wait may be in one page more than those in use.  Nothing else was seen on H100s and H200s (doc/performance.md): least
@@ -78,8 +82,9 @@ def interval(ratios):
 class Result:
     """All runs of one setting: {variant: [run of round 0, ...]}."""
 
-    def __init__(self, variants):
+    def __init__(self, variants, least=SPEED):
         self.runs = {v: [] for v in variants}
+        self.least = least
 
     def bare(self, variant):
         """Cycles a second of each round, by all bare runs in it but those of @variant itself."""
@@ -97,10 +102,10 @@ class Result:
                          for run, bare in zip(self.runs[variant], self.bare(variant)) if bare])
 
     def is_slow(self, variant):
-        return self.speed(variant) < SPEED
+        return self.speed(variant) < self.least
 
     def is_surely_slow(self, variant):
-        return self.is_slow(variant) and self.rounds() >= SURE and self.interval(variant)[1] < SPEED
+        return self.is_slow(variant) and self.rounds() >= SURE and self.interval(variant)[1] < self.least
 
     def pause(self, variant):
         return median(self.runs[variant], 'cycle', 'max') / median(self.runs['bare'], 'cycle', 'max')
@@ -130,6 +135,12 @@ class Result:
     def wrong(self, variant):
         return {what: sum(run[what] for run in self.runs[variant])
                 for what in ('wrong', 'refused', 'failed_allocs')}
+
+
+def results_of(settings, variants, options):
+    """A Result without a run for each setting, with its limit.  @options: those that all have that run under culimbo; any
+    of them may end the gain, as CULIMBO_GRACE=0 does."""
+    return {setting: Result(variants, GAIN if setting == GAINS and not options else SPEED) for setting in settings}
 
 
 def table(results):
@@ -209,7 +220,7 @@ def judge(tap, results, budget):
                f'{name}: least free memory {less / MIB:.0f} MiB below bare (budget {budget / MIB:.0f})')
         speed, pause = result.speed('culimbo'), result.pause('culimbo')
         tap.ok(not result.is_surely_slow('culimbo'),
-               f'{name}: {speed:.3f} of bare\'s cycles a second (limit {SPEED})' +
+               f'{name}: {speed:.3f} of bare\'s cycles a second (limit {result.least})' +
                not_sure(result, result.is_slow('culimbo'), result.is_surely_slow('culimbo'), result.interval('culimbo')))
         tap.ok(not result.is_surely_long('culimbo'),
                f'{name}: the worst pause is {pause:.2f} of bare\'s (limit {PAUSE:g})' +
