@@ -162,7 +162,7 @@ alone()
 	run tests-gpu.tap 300 GPU_TEST_SCENES=no GPU_TEST_SECONDS=285 bash "$gpu/run.sh" "$build"
 	# their processes poll: beside others one of them needs more than its time
 	if with share share-ucx.tap; then
-		run share-ucx.tap 200 GPU_TEST_SECONDS=190 SHARE_SECONDS=90 bash "$gpu/share_clients.sh" --only 'ucx nixl' "$build" "$clients/share"
+		run share-ucx.tap 300 GPU_TEST_SECONDS=290 SHARE_SECONDS=90 SHARE_ASYNC=1 bash "$gpu/share_clients.sh" --only 'ucx* nixl*' "$build" "$clients/share"
 	fi
 	run hand-over.txt 110 python3 "$tests/bench/hand_over.py" --gpu --seconds 75 "$build"
 }

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UCX and NIXL on virtual memory that was made for no way of sharing: transports.py ucx|nixl
+"""UCX and NIXL on memory that was made for no way of sharing: transports.py ucx|nixl|ucx-async|nixl-async
 
-Two processes move blocks of such memory and compare every byte.  Bare the bytes arrive as well, by
+The first two move virtual memory, the others stream-ordered memory of the device's default pool.  Two
+processes move blocks of such memory and compare every byte.  Bare the bytes arrive as well, by
 a slow path, since cuda_ipc can't share them: "rate" among the facts is how fast the best block came, in
 MB/s.  "result=" says only whether the bytes are right, or "none" if they did not come: NIXL has no slow path for such
 memory (seen on H100s).  Nothing here knows of culimbo.
 """
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
 import pathlib
@@ -24,14 +26,27 @@ BLOCKS = 12
 NIXL_SECONDS = 20  # for one block
 
 
-class Block:
-    """A mapping of one allocation, as an array that CUDA libraries take."""
+def virtual(driver):
+    """A mapping of one allocation.  Returns its address."""
+    reservation = memory.Reservation(driver, SIZE // memory.PIECE)
+    reservation.map(0, SIZE // memory.PIECE)
+    return reservation.base
 
-    def __init__(self, driver, seed=None):
-        self.driver = driver
-        self.reservation = memory.Reservation(driver, SIZE // memory.PIECE)
-        self.reservation.map(0, SIZE // memory.PIECE)
-        self.address = self.reservation.base
+
+def stream_ordered(driver):
+    """A block of the device's default pool.  Returns its address."""
+    address = ctypes.c_uint64()
+    driver.call("cuMemAllocAsync", ctypes.byref(address), ctypes.c_size_t(SIZE), ctypes.c_void_p(0))
+    driver.call("cuCtxSynchronize")
+    return address.value
+
+
+class Block:
+    """Memory of the client @name, as an array that CUDA libraries take.  It stays until the process ends."""
+
+    def __init__(self, name, seed=None):
+        self.driver = driver = memory.Driver()
+        self.address = stream_ordered(driver) if name.endswith("-async") else virtual(driver)
         if seed is not None:
             driver.write(self.address, memory.pattern(seed, SIZE))
 
@@ -51,10 +66,10 @@ def tell_rate(times):
 # ------------------------------------------------------------------------ UCX
 
 
-async def ucx_sends(connection):
+async def ucx_sends(connection, name):
     import ucxx
 
-    block = Block(memory.Driver(), 7)
+    block = Block(name, 7)
     done = asyncio.Event()
     endpoints = []
 
@@ -73,14 +88,14 @@ async def ucx_sends(connection):
     listener.close()
 
 
-def ucx_there(connection):
-    asyncio.run(ucx_sends(connection))
+def ucx_there(connection, name):
+    asyncio.run(ucx_sends(connection, name))
 
 
-async def ucx_receives(port):
+async def ucx_receives(port, name):
     import ucxx
 
-    block = Block(memory.Driver())
+    block = Block(name)
     times = []
     endpoint = await ucxx.create_endpoint("127.0.0.1", port)
     for _ in range(BLOCKS):
@@ -92,19 +107,19 @@ async def ucx_receives(port):
     return right, times
 
 
-def ucx():
+def ucx(name):
     try:
         import ucxx
     except ImportError as error:
         clients.skip(f"no ucxx: {error}")
     clients.fact("version", "UCX " + ".".join(map(str, ucxx.get_ucx_version())))
-    peer = clients.Peer(ucx_there, context=multiprocessing.get_context("spawn"))
+    peer = clients.Peer(ucx_there, name, context=multiprocessing.get_context("spawn"))
     port = clients.receive(peer.connection)
-    right, times = asyncio.run(ucx_receives(port))
+    right, times = asyncio.run(ucx_receives(port, name))
     peer.connection.send("end")
     peer.end()
     tell_rate(times)
-    print(f"client=ucx blocks={BLOCKS} result={'own' if right else 'foreign'}", flush=True)
+    print(f"client={name} blocks={BLOCKS} result={'own' if right else 'foreign'}", flush=True)
 
 
 # ----------------------------------------------------------------------- NIXL
@@ -119,8 +134,8 @@ def nixl_agent(name):
     return agent(name, config(enable_prog_thread=True, backends=["UCX"]))
 
 
-def nixl_there(connection):
-    block = Block(memory.Driver(), 9)
+def nixl_there(connection, name):
+    block = Block(name, 9)
     agent = nixl_agent("target")
     registered = agent.register_memory([(block.address, SIZE, 0, "")], "VRAM")
     connection.send((agent.get_agent_metadata(), block.address))
@@ -131,17 +146,17 @@ def nixl_there(connection):
     os._exit(0)
 
 
-def nixl():
+def nixl(name):
     from importlib.metadata import PackageNotFoundError, version
 
-    block = Block(memory.Driver())
+    block = Block(name)
     agent = nixl_agent("initiator")
     try:
         clients.fact("version", f"nixl {version('nixl')}")
     except PackageNotFoundError:
         pass
     registered = agent.register_memory([(block.address, SIZE, 0, "")], "VRAM")
-    peer = clients.Peer(nixl_there, context=multiprocessing.get_context("spawn"))
+    peer = clients.Peer(nixl_there, name, context=multiprocessing.get_context("spawn"))
     metadata, address = clients.receive(peer.connection)
     target = agent.add_remote_agent(metadata)
     transfer = agent.initialize_xfer(
@@ -159,13 +174,13 @@ def nixl():
         if state == "PROC":
             # neither process would end in order: the transfer is still under way
             clients.fact("note", f"block {len(times) + 1} of {BLOCKS} had not come after {NIXL_SECONDS} s")
-            print(f"client=nixl blocks={BLOCKS} result=none", flush=True)
+            print(f"client={name} blocks={BLOCKS} result=none", flush=True)
             peer.kill()
             os._exit(0)
         if state != "DONE":
             raise RuntimeError(f"the transfer is {state}")
         times.append(time.perf_counter() - start)
-    print(f"client=nixl blocks={BLOCKS} result={'own' if block.has(9) else 'foreign'}", flush=True)
+    print(f"client={name} blocks={BLOCKS} result={'own' if block.has(9) else 'foreign'}", flush=True)
     agent.release_xfer_handle(transfer)
     agent.remove_remote_agent(target)
     agent.deregister_memory(registered)
@@ -177,7 +192,7 @@ def nixl():
 
 def main():
     clients.start()
-    {"ucx": ucx, "nixl": nixl}[sys.argv[1]]()
+    {"ucx": ucx, "nixl": nixl, "ucx-async": ucx, "nixl-async": nixl}[sys.argv[1]](sys.argv[1])
 
 
 if __name__ == "__main__":
