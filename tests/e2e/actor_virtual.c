@@ -4,6 +4,10 @@
  */
 #include "actor.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -135,17 +139,159 @@ void do_peer(const struct wire_request *q)
 		TIMED(cu.cuCtxEnablePeerAccess(context, 0));
 }
 
-void do_v_many(const struct wire_request *q)
+/* Allocations that v_exportable has made, for v_give. */
+static CUmemGenericAllocationHandle kept[1024];
+
+/* Makes allocations side by side.  Keeps their handles if they are for descriptors. */
+static void make_many(const struct wire_request *q, CUmemAllocationHandleType types)
 {
 	CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .requestedHandleTypes = types,
 					 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = here() } };
 	CUmemGenericAllocationHandle handle;
 
-	for (uint64_t i = 0; i < q->a[1]; i++)
+	for (uint64_t i = 0; i < q->a[1]; i++) {
 		if (!SURE(cu.cuMemCreate(&handle, q->a[2], &property, 0)) ||
-		    !SURE(map(q->a[0] + i * q->a[2], q->a[2], handle)) || !SURE(cu.cuMemRelease(handle)) ||
+		    !SURE(map(q->a[0] + i * q->a[2], q->a[2], handle)) ||
 		    !SURE(cu.cuMemsetD8_v2(q->a[0] + i * q->a[2], (unsigned char)(q->a[3] + i), 64)))
 			return;
+		if (types)
+			kept[i] = handle;
+		else if (!SURE(cu.cuMemRelease(handle)))
+			return;
+	}
+}
+
+void do_v_many(const struct wire_request *q)
+{
+	make_many(q, CU_MEM_HANDLE_TYPE_NONE);
+}
+
+void do_v_exportable(const struct wire_request *q)
+{
+	if (q->a[1] > sizeof kept / sizeof *kept)
+		complain("more than there is room for");
+	else
+		make_many(q, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+/*
+ * Descriptors go to the partner as a program sends them that was written for it (tests/bench/hand_over.c): several in
+ * a message.
+ */
+#define AT_ONCE 64
+#define PARTNER_MS 60000 /* for one message */
+
+union control {
+	char bytes[CMSG_SPACE(AT_ONCE * sizeof(int))];
+	struct cmsghdr align;
+};
+
+static unsigned int next_count(uint64_t n, uint64_t from)
+{
+	return n - from < AT_ONCE ? (unsigned int)(n - from) : AT_ONCE;
+}
+
+static bool partner_is_ready(short events)
+{
+	struct pollfd ready = { .fd = WIRE_PARTNER_FD, .events = events };
+
+	return poll(&ready, 1, PARTNER_MS) == 1;
+}
+
+static bool send_some(const int *fd, unsigned int count)
+{
+	union control control = { { 0 } };
+	char byte = 0;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+				  .msg_controllen = CMSG_SPACE(count * sizeof(int)) };
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(head), fd, count * sizeof(int));
+	if (partner_is_ready(POLLOUT) && sendmsg(WIRE_PARTNER_FD, &message, MSG_NOSIGNAL) == 1)
+		return true;
+	complain("the partner takes no descriptors: %s", strerror(errno));
+	return false;
+}
+
+static bool receive_some(int *fd, unsigned int count)
+{
+	union control control;
+	char byte;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+				  .msg_controllen = sizeof control.bytes };
+	struct cmsghdr *head;
+
+	if (partner_is_ready(POLLIN) && recvmsg(WIRE_PARTNER_FD, &message, MSG_CMSG_CLOEXEC) == 1) {
+		head = CMSG_FIRSTHDR(&message);
+		if (head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(count * sizeof(int))) {
+			memcpy(fd, CMSG_DATA(head), count * sizeof(int));
+			return true;
+		}
+	}
+	complain("the partner sends no %u descriptors", count);
+	return false;
+}
+
+void do_v_give(const struct wire_request *q)
+{
+	const uint64_t n = q->a[0];
+
+	for (uint64_t i = 0; i < n; i += AT_ONCE) {
+		unsigned int count = next_count(n, i), got = 0;
+		bool right = true;
+		int fd[AT_ONCE];
+
+		for (; right && got < count; got += right)
+			right = SURE(cu.cuMemExportToShareableHandle(&fd[got], kept[i + got],
+								     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+		right = right && send_some(fd, count);
+		while (got)
+			close(fd[--got]);
+		if (!right)
+			return;
+	}
+}
+
+/* Maps what each of the descriptors is of at @address, side by side, and closes them all. */
+static bool map_some(CUdeviceptr address, size_t bytes, const int *fd, unsigned int count)
+{
+	CUmemGenericAllocationHandle memory;
+	bool right = true;
+
+	for (unsigned int i = 0; i < count; i++) {
+		right = right &&
+			SURE(cu.cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd[i],
+							       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) &&
+			SURE(cu.cuMemMap(address + i * bytes, bytes, 0, memory, 0)) &&
+			SURE(cu.cuMemRelease(memory));
+		close(fd[i]);
+	}
+	return right;
+}
+
+void do_v_take(const struct wire_request *q)
+{
+	const uint64_t n = q->a[0];
+	const size_t bytes = q->a[1];
+	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = here() },
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUdeviceptr address = 0;
+	int fd[AT_ONCE];
+
+	if (!SURE(cu.cuMemAddressReserve(&address, n * bytes, 0, 0, 0)))
+		return;
+	for (uint64_t i = 0; i < n; i += AT_ONCE)
+		if (!receive_some(fd, next_count(n, i)) ||
+		    !map_some(address + i * bytes, bytes, fd, next_count(n, i)))
+			return;
+	SURE(cu.cuMemSetAccess(address, n * bytes, &access, 1));
+	reply.v[0] = address;
 }
 
 void do_v_check_many(const struct wire_request *q)

@@ -84,6 +84,7 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream);
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000)                                      \
 	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000)                         \
 	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020)                       \
+	X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020)                   \
 	X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020)   \
 	X(cuMemRelease, cuMemRelease, 10020)                                                       \
 	X(cuMemFree_v2, cuMemFree, 3020)                                                           \

@@ -86,6 +86,9 @@
 	X(peer)		 /* device: the current context gets access to its primary one */          \
 	X(v_many)	 /* address, n, bytes, value: n allocations side by side, the i-th with value + i */ \
 	X(v_check_many)	 /* the same -> how many have other bytes */                               \
+	X(v_exportable)	 /* the same; makes allocations for descriptors, and keeps them for v_give */        \
+	X(v_give)	 /* n: sends descriptors of the first n of these to the partner */          \
+	X(v_take)	 /* n, bytes: takes n from the partner and maps them side by side -> address */ \
 	X(no_context)	 /* makes no context current */                                           \
 	X(devices)	 /* -> number of devices */                                                \
 	X(device)	 /* number; makes its primary context current */                           \

@@ -173,7 +173,7 @@ scenes()
 		run scenes.tap 60 bash "$tests/e2e/run.sh" "$build" 'async-*'
 		return
 	fi
-	run scenes.tap 560 E2E_SECONDS=150 E2E_JOBS=8 bash "$tests/e2e/run.sh" --gpu "$build"
+	run scenes.tap 560 E2E_SECONDS=200 E2E_JOBS=8 bash "$tests/e2e/run.sh" --gpu "$build"
 }
 
 beside_each_other()
