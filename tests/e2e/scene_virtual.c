@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of virtual memory that is shared by legacy handles (17, CULIMBO_SHARE=all): what is opened and what
- * is read; and the list of them and of those in scene_virtual_more.c.
+ * is read; and the list of them and of those in scene_virtual_*.c.
  */
 #include "scene_virtual.h"
 

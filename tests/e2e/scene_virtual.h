@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by scene_virtual.c, which has the list, and scene_virtual_more.c. */
+/* Shared by scene_virtual.c, which has the list, and the other scene_virtual_*.c. */
 #ifndef CL_TEST_SCENE_VIRTUAL_H
 #define CL_TEST_SCENE_VIRTUAL_H
 
@@ -22,12 +22,14 @@ void virtual_cached(void);
 /* scene_virtual_ends.c */
 void virtual_told_of_ends(void);
 
+/* scene_virtual_many.c */
+void virtual_many(void);
+
 /* scene_virtual_more.c */
 void virtual_dead(void);
 void virtual_stopped(void);
 void virtual_no_service(void);
 void virtual_odd(void);
-void virtual_many(void);
 void virtual_forks(void);
 void virtual_threads(void);
 void virtual_execs(void);
