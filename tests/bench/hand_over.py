@@ -88,10 +88,10 @@ def alone_of(said):
     return times
 
 
-def default_of(said):
+def default_of(said, name='default'):
     """Of what a process printed that uses the default pool alone: to the real one by turns."""
-    direct = said['default-direct']
-    return 1 + statistics.median(a - b for a, b in zip(said['default'], direct)) / quartile(direct)
+    direct = said[name + '-direct']
+    return 1 + statistics.median(a - b for a, b in zip(said[name], direct)) / quartile(direct)
 
 
 def control_of(name):
@@ -188,6 +188,7 @@ def main():
     lines = []
 
     times, again, alone, default = {}, [], {False: [], True: []}, {False: [], True: []}
+    chunk = {False: [], True: []}
     began, longest, done = time.monotonic(), 0.0, 0
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as folder:
         bench = Bench(args, pathlib.Path(folder))
@@ -225,6 +226,7 @@ def main():
                 if said['default-stands-in'] != [ours]:
                     raise RuntimeError(f"hand_over default: {'no' if ours else 'a'} pool stands in for the default one")
                 default[ours].append(default_of(said))
+                chunk[ours].append(default_of(said, 'default-chunk'))
                 left = max(left, said['default-left'][0])
             longest = max(longest, time.monotonic() - started)
 
@@ -281,6 +283,8 @@ def main():
     for ours in (False, True):
         print(f"# the default pool alone, to the real one by turns, {'with the option' if ours else 'bare'}: "
               '%.4f (%.4f to %.4f)' % (statistics.median(default[ours]), *interval(default[ours])))
+        print('#   with a chunk that it takes from the driver and gives back (not judged: the driver asks a price for '
+              'exportable memory): %.4f (%.4f to %.4f)' % (statistics.median(chunk[ours]), *interval(chunk[ours])))
     print(f'# after its turn a pool kept {left:.0f} bytes at most')
     lines += all_judged_alone(alone, default)
     for number, (good, text) in enumerate(lines, 1):

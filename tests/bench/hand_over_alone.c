@@ -19,7 +19,8 @@
  * A program that shares nothing mostly uses one pool.  So "default" has only one pool in use at any time, by turns: the
  * default pool that the program gets ("default"), and the device's real one, past any preload ("default-direct").  After
  * each turn the pool gives its memory back; "default-left" has the most that was left to it, in bytes.  The line
- * "default-stands-in" has 1 if the first is not the real one.
+ * "default-stands-in" has 1 if the first is not the real one.  "default-chunk" is what it takes when the pool takes its
+ * chunk from the driver and gives it back.
  */
 #include <dlfcn.h>
 #include <sched.h>
@@ -239,20 +240,26 @@ static void start(unsigned int count)
 }
 
 /*
- * Times a batch of @pool, which is in use in it and afterwards is not.  @set makes the device allocate from it.  Raises
+ * Times a batch of @pool, which is in use in it and afterwards is not.  @set makes the device allocate from it.  Returns
+ * how many ns a pair takes, and in *@chunk those in which the pool takes its chunk from the driver and gives it back.  Raises
  * *@left to what the pool has then.
  */
-static double timed_pool(CUresult(CUDAAPI *set)(CUdevice, CUmemoryPool), CUmemoryPool pool, cuuint64_t *left)
+static double timed_pool(CUresult(CUDAAPI *set)(CUdevice, CUmemoryPool), CUmemoryPool pool, double *chunk, cuuint64_t *left)
 {
-	CUdeviceptr chunk;
+	CUdeviceptr at;
 	cuuint64_t has;
+	uint64_t start;
 	double took;
 
 	CUDA(set(0, pool));
-	CUDA(cu.cuMemAllocAsync(&chunk, 4096, NULL));
+	start = hand_over_now_ns();
+	CUDA(cu.cuMemAllocAsync(&at, 4096, NULL));
+	*chunk = (double)(hand_over_now_ns() - start);
 	took = timed(pair_async, 400);
-	CUDA(cu.cuMemFreeAsync(chunk, NULL));
+	start = hand_over_now_ns();
+	CUDA(cu.cuMemFreeAsync(at, NULL));
 	CUDA(cu.cuCtxSynchronize());
+	*chunk += (double)(hand_over_now_ns() - start);
 	CUDA(direct_pool_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &has));
 	if (has > *left)
 		*left = has;
@@ -264,11 +271,13 @@ void hand_over_default(unsigned int count)
 	const struct cuda_door given = cu;
 	CUmemoryPool pool, real, in_use;
 	cuuint64_t left = 0;
-	double *took, *past;
+	double *took[2], *chunk[2]; /* past any preload, and through the functions that the program gets */
 
 	start(count);
-	took = batches();
-	past = batches();
+	for (unsigned int i = 0; i < 2; i++) {
+		took[i] = batches();
+		chunk[i] = batches();
+	}
 	CUDA(get_pool(&pool, 0));
 	CUDA(direct_default_pool(&real, 0));
 	CUDA(set_pool(0, pool));
@@ -278,15 +287,19 @@ void hand_over_default(unsigned int count)
 			bool through = (turn ^ batch) & 1;
 
 			cu = through ? given : direct;
-			(through ? took : past)[batch] =
-				timed_pool(through ? set_pool : direct_set_pool, through ? pool : real, &left);
+			took[through][batch] = timed_pool(through ? set_pool : direct_set_pool, through ? pool : real,
+							  &chunk[through][batch], &left);
 		}
 	cu = given;
 	printf("default-stands-in ns %d\ndefault-left ns %llu\n", in_use != real, (unsigned long long)left);
-	say("default", "", took);
-	say("default", "-direct", past);
-	free(took);
-	free(past);
+	say("default", "", took[1]);
+	say("default", "-direct", took[0]);
+	say("default-chunk", "", chunk[1]);
+	say("default-chunk", "-direct", chunk[0]);
+	for (unsigned int i = 0; i < 2; i++) {
+		free(took[i]);
+		free(chunk[i]);
+	}
 }
 
 /* The batches of all kinds take turns on one processor.  They are short, so that many of them meet no interrupt. */
