@@ -45,7 +45,7 @@ CUresult CUDAAPI cl_hook_cuMemPoolImportPointer(CUdeviceptr *dptr, CUmemoryPool 
 						CUmemPoolPtrExportData *data)
 {
 	cl_sharer_remember();
-	return cl_pool_pointer_import(dptr, pool, data);
+	return cl_pool_pointer_import(dptr, pool, data, NULL);
 }
 
 CUresult CUDAAPI cl_hook_cuMemPoolDestroy(CUmemoryPool pool)

@@ -148,7 +148,7 @@ static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl
 	if (form)
 		return cl_open_refuse(&resolved, CL_POOL);
 	result = open(dptr, handle, flags);
-	cl_refused_open_of_ours(CL_MADE_POOL, resolved.pid, 0, result, false);
+	cl_refused_open_of_ours(CL_MADE_POOL, resolved.pid, 0, result, CL_WHY_RESULT_ALONE);
 	return result;
 }
 
@@ -169,9 +169,9 @@ static CUresult open_own(const struct cl_pool_resolved *resolved, CUdeviceptr *d
 /*
  * Opens the block of @resolved: imports its pool, if that is not done yet, and its pointer.  Returns
  * CUDA_SUCCESS; CUDA_ERROR_INVALID_HANDLE if the handle is stale or its exporter is dead; or another error for the
- * program.
+ * program, and true in *@told if a finding says it already.
  */
-static CUresult open_resolved(struct cl_pool_resolved *resolved, CUdevice device, CUdeviceptr *dptr)
+static CUresult open_resolved(struct cl_pool_resolved *resolved, CUdevice device, CUdeviceptr *dptr, bool *told)
 {
 	/* cuIpcOpenMemHandle() spoils no stream capture, and an import of a pool's pointer does (measured) */
 	CL_CALLS_OF_OURS;
@@ -194,7 +194,7 @@ static CUresult open_resolved(struct cl_pool_resolved *resolved, CUdevice device
 			result = cl_virtual_say_refused(resolved->handle.pid, result);
 		else
 			result = cl_pool_pointer_import(dptr, cl_imported_pool_handle(pool),
-							(CUmemPoolPtrExportData *)(void *)resolved->form.data);
+							(CUmemPoolPtrExportData *)(void *)resolved->form.data, told);
 		if (result == CUDA_SUCCESS) {
 			cl_pool_open_add(open, *dptr, &name, pool);
 			return result;
@@ -210,16 +210,21 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 {
 	struct cl_pool_resolved resolved;
 	struct cl_pool_handle made;
+	bool told = false;
 	CUdevice device;
 	CUresult result;
 
 	if (cl_open_has_wrong_arguments(dptr, flags)) {
 		memcpy(&made, &handle, sizeof made);
-		cl_refused_open_of_ours(CL_MADE_POOL, made.pid, 0, CUDA_ERROR_INVALID_VALUE, true);
+		cl_refused_open_of_ours(CL_MADE_POOL, made.pid, 0, CUDA_ERROR_INVALID_VALUE, CL_WHY_ARGUMENTS);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (cl_observes())
-		return open(dptr, handle, flags);
+	if (cl_observes()) {
+		result = open(dptr, handle, flags);
+		memcpy(&made, &handle, sizeof made);
+		cl_refused_open_of_ours(CL_MADE_POOL, made.pid, 0, result, CL_WHY_ALL_OBSERVES);
+		return result;
+	}
 	result = cl_virtual_current_device(&device);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -227,10 +232,9 @@ CUresult cl_pool_handle_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigne
 		return refuse(dptr, handle, NULL, flags, open);
 	if (!resolved.peer)
 		return open_own(&resolved, dptr);
-	result = open_resolved(&resolved, device, dptr);
-	if (result != CUDA_ERROR_INVALID_HANDLE)
-		cl_refused_open_of_ours(CL_MADE_POOL, resolved.handle.pid, resolved.peer->region.record[resolved.stamp.record].size,
-					result, false);
+	result = open_resolved(&resolved, device, dptr, &told);
+	if (result != CUDA_ERROR_INVALID_HANDLE && !told)
+		cl_refused_open_of_ours(CL_MADE_POOL, resolved.handle.pid, resolved.size, result, CL_WHY_RESULT_ALONE);
 	cl_pool_resolved_put(&resolved);
 	/* its generation is over, or its exporter is dead */
 	if (result == CUDA_ERROR_INVALID_HANDLE)

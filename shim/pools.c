@@ -116,7 +116,8 @@ static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *r
 {
 	CUresult result = cl_driver.cuMemPoolImportPointer(dptr, importing->pool, data);
 
-	if (result != CUDA_SUCCESS && o->stale)
+	importing->told = result != CUDA_SUCCESS && o->stale;
+	if (importing->told)
 		cl_open_tell_stale(resolved, CL_POOL, 0, result);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -129,6 +130,7 @@ static CUresult import_in_turn(struct cl_opening *o, const struct cl_resolved *r
 		return result;
 	}
 	cl_open_refuse(resolved, CL_POOL);
+	importing->told = true;
 	undo(*dptr);
 	return CUDA_ERROR_INVALID_VALUE;
 }
@@ -161,15 +163,17 @@ static CUresult capture_refusal(void)
 		       CUDA_SUCCESS;
 }
 
-/* Returns the error of a stale import: the driver is not asked for it. */
-static __attribute__((noinline, cold)) CUresult import_refusal(void)
+/* Returns the error of a stale import, which was reported: the driver is not asked for it. */
+static __attribute__((noinline, cold)) CUresult import_refusal(bool *told)
 {
 	CUresult result = capture_refusal();
 
+	if (told)
+		*told = true;
 	return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data, bool *told)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	struct cl_pool_importing importing;
@@ -193,13 +197,14 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	importing.pool = pool;
 	importing.own.file_id = 0;
 	importing.added = false;
+	importing.told = false;
 	if (resolved.own && !cl_observes()) {
 		if (!begin_own(&resolved))
-			return import_refusal();
+			return import_refusal(told);
 		importing.own = resolved.stamp;
 		o = (struct cl_opening){ .hold = NULL };
 	} else if (cl_open_begin(&o, &resolved, CL_POOL) != CUDA_SUCCESS) {
-		return import_refusal();
+		return import_refusal(told);
 	}
 	result = CUDA_ERROR_NOT_SUPPORTED;
 	/* if the block is open here already, its size was checked at the first import */
@@ -212,6 +217,8 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 		cl_turn_end(&importing.turn);
 		cl_open_give_up(&o);
 	}
+	if (told)
+		*told = importing.told;
 	/* the import has failed, or an earlier one keeps the block already: close ours again */
 	if (importing.own.file_id && cl_pool_own_close(&cl_exporter, importing.own))
 		cl_collector_wake(&cl_exporter);

@@ -24,6 +24,16 @@ static bool is_of_memory(CUresult result)
 	case CUDA_ERROR_NOT_INITIALIZED:
 	case CUDA_ERROR_DEINITIALIZED:
 	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+	/* a kernel of the program has ended its context: each call gives its error */
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
 		return false;
 	default:
 		return true;
@@ -142,13 +152,13 @@ void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 	remember(&about, stack);
 }
 
-static void note_open(struct cl_about *about, bool arguments)
+static void note_open(struct cl_about *about, enum cl_why why)
 {
 	CUdevice device = 0;
 
 	about->kind = CL_MEMORY;
 	about->call = CL_CALL_OPEN_HANDLE;
-	about->why = arguments ? CL_WHY_ARGUMENTS : CL_WHY_RESULT_ALONE;
+	about->why = (uint8_t)why;
 	if (cl_driver.cuCtxGetDevice && cl_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && device > 0)
 		about->device = (uint8_t)device;
 	cl_happened(CL_FINDING_REFUSED, about, cl_stack_write(true));
@@ -169,13 +179,13 @@ void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *h
 	memcpy(&about.size, handle->reserved + 16, sizeof about.size);
 	if (about.size >> 48)
 		about.size = 0;
-	note_open(&about, arguments);
+	note_open(&about, arguments ? CL_WHY_ARGUMENTS : CL_WHY_RESULT_ALONE);
 }
 
-void cl_refused_open_of_ours(enum cl_made made, uint32_t pid, uint64_t size, CUresult result, bool arguments)
+void cl_refused_open_of_ours(enum cl_made made, uint32_t pid, uint64_t size, CUresult result, enum cl_why why)
 {
 	struct cl_about about = { .made = (uint8_t)made, .result = result, .pid = pid, .size = size };
 
-	if (is_of_memory(result))
-		note_open(&about, arguments);
+	if (is_of_memory(result) && result != CUDA_ERROR_INVALID_CONTEXT)
+		note_open(&about, why);
 }

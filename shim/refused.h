@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When CUDA refuses to share or to open memory, or a handle of culimbo's is not opened, this process writes a note: how the memory was made, its size,
- * the call stack, and what would share it.  A note is no misuse: libraries ask for handles to see whether
- * there are any.
+ * When CUDA refuses to share or to open memory, or a handle of culimbo's is not opened, this process writes a note: how
+ * the memory was made, its size, the call stack, and what would share it.  A note is no misuse: libraries ask for handles
+ * to see whether there are any.
  *
  * A library may ask at each message that it sends.  So the memory that was refused last is remembered.
  * When it is refused again, the count of its first note goes up, and culimbo does not ask the driver how
@@ -37,9 +37,9 @@ void cl_refused_forget(void); /* in a forked child */
  */
 void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result, bool arguments);
 /*
- * The same of a handle that culimbo has made, of memory that process @pid made as @made: the driver or culimbo has refused
- * it.  @size: of the allocation in bytes; 0: not known.  A stale handle is a finding, and none of these.
+ * The same of a handle that culimbo has made, of memory that process @pid made as @made: the driver or culimbo has
+ * refused it.  @size: of the allocation in bytes; 0: not known.  A stale handle is a finding, and none of these.
  */
-void cl_refused_open_of_ours(enum cl_made made, uint32_t pid, uint64_t size, CUresult result, bool arguments);
+void cl_refused_open_of_ours(enum cl_made made, uint32_t pid, uint64_t size, CUresult result, enum cl_why why);
 
 #endif

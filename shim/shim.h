@@ -48,7 +48,8 @@ void cl_memory_allocates(void);
 
 /* -------------------------------------------------- blocks of pools, by pointer */
 CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr);
-CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data);
+/* *@told, if that is not NULL, becomes true if the import is stale and was reported as such, and false else. */
+CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data, bool *told);
 /* In place of cuMemPoolImportFromShareableHandle(): counts the program as a user of the pool (importer/pool_uses.h). */
 CUresult cl_pool_import(CUmemoryPool *pool, void *shareable, CUmemAllocationHandleType type, unsigned long long flags);
 /* Before it decides, the driver knows of all frees of imports that the program has made. */

@@ -417,7 +417,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 
 	if (cl_open_has_wrong_arguments(dptr, flags)) {
 		memcpy(&made, &handle, sizeof made);
-		cl_refused_open_of_ours(CL_MADE_VIRTUAL, made.pid, 0, CUDA_ERROR_INVALID_VALUE, true);
+		cl_refused_open_of_ours(CL_MADE_VIRTUAL, made.pid, 0, CUDA_ERROR_INVALID_VALUE, CL_WHY_ARGUMENTS);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	result = cl_virtual_current_device(&device);
@@ -435,7 +435,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 		if (o.stale)
 			cl_open_tell_stale(&resolved, CL_VIRTUAL, result == CUDA_SUCCESS ? *dptr : 0, result);
 		else
-			cl_refused_open_of_ours(CL_MADE_VIRTUAL, resolved.pid, 0, result, false);
+			cl_refused_open_of_ours(CL_MADE_VIRTUAL, resolved.pid, 0, result, CL_WHY_RESULT_ALONE);
 		return result;
 	}
 	result = cl_virtual_map(&resolved, device, &address);
@@ -450,8 +450,8 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	if (result == CUDA_ERROR_INVALID_HANDLE)
 		result = cl_open_refuse(&resolved, CL_VIRTUAL);
 	else
-		cl_refused_open_of_ours(CL_MADE_VIRTUAL, resolved.pid, o.hold->peer->region.record[cl_hold_record(o.hold)].size,
-					result, false);
+		cl_refused_open_of_ours(CL_MADE_VIRTUAL, resolved.pid,
+					o.hold->peer->region.record[cl_hold_record(o.hold)].size, result, CL_WHY_RESULT_ALONE);
 	cl_open_give_up(&o);
 	return result;
 }

@@ -98,7 +98,8 @@ static void log_refused(const struct cl_about *about)
 {
 	static atomic_uint said;
 	const bool open = about->call == CL_CALL_OPEN_HANDLE;
-	unsigned int bit = 1u << (about->made + (open ? CL_MADE_KINDS : 0)), was = atomic_fetch_or_explicit(&said, bit, memory_order_relaxed);
+	unsigned int bit = 1u << (about->made + (open ? CL_MADE_KINDS : 0));
+	unsigned int was = atomic_fetch_or_explicit(&said, bit, memory_order_relaxed);
 	const char *hint = cl_note_hint(about->made, about->call, about->result, about->why);
 
 	if (was & bit)

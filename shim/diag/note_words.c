@@ -68,26 +68,33 @@ static const char *open_hint(unsigned int made, uint32_t result, unsigned int wh
 {
 	const bool ours = made == CL_MADE_VIRTUAL || made == CL_MADE_POOL; /* a handle that culimbo has made */
 
+	if (why == CL_WHY_ALL_OBSERVES)
+		return "CULIMBO_MODE=observe changes no result, so CULIMBO_SHARE=all opens no such handle there";
 	if (why == CL_WHY_ARGUMENTS)
 		return "its flags must have cudaIpcMemLazyEnablePeerAccess, and its pointer must not be null: the driver did not "
 		       "look at the handle";
 	switch (result) {
 	case CUDA_ERROR_OPERATING_SYSTEM:
 		if (ours)
-			return "its exporter gave no descriptor of it: is it stopped, ending, or another user's? The log of this "
-			       "process says which";
+			return "its exporter gave no descriptor of it: it is stopped, ending or another user's, has lost its socket, "
+			       "or has another version of culimbo. The log of this process says which, of the first one";
 		break;
 	case CUDA_ERROR_NOT_SUPPORTED:
 		if (ours)
-			return "the driver, or the device, of this process cannot import such memory: open it on another device, "
-			       "or allocate it with cudaMalloc";
+			return made == CL_MADE_POOL ?
+				       "it is larger than CULIMBO_POOL_IMPORT_MAX, or this driver imports no such memory: share "
+				       "it in smaller allocations, or allocate it with cudaMalloc" :
+				       "this driver, or the device, imports no virtual memory: allocate it with cudaMalloc";
 		break;
 	case CUDA_ERROR_INVALID_VALUE:
 		if (ours)
-			return "this process has no file of its exporter, which may be another user's or have another "
-			       "CULIMBO_DIR; or the driver refuses to import it or to map it for this device";
+			return "this process finds no file of its exporter (another user's, another CULIMBO_DIR, or removed), or "
+			       "its 64 bytes are not as the exporter got them; or the driver does not import it or map it for "
+			       "this device";
 		return "its exporter may have freed it; or its 64 bytes are not as the exporter got them";
 	case CUDA_ERROR_NOT_PERMITTED:
+		if (ours)
+			break;
 		return "its exporter may have freed it";
 	case CUDA_ERROR_INVALID_HANDLE:
 		return "its exporter has ended; or another context of this process has it open: then open it there";
@@ -102,7 +109,8 @@ static const char *open_hint(unsigned int made, uint32_t result, unsigned int wh
 	default:
 		break;
 	}
-	return "its exporter may have freed it or ended; both must use the same GPU";
+	return ours ? "the driver did not import it or map it for this device: both must use one GPU, or GPUs with peer access" :
+		      "its exporter may have freed it or ended; both must use the same GPU";
 }
 
 /* Of memory that a process with CULIMBO_SHARE=all got no handle of.  NULL: the option has nothing to do with that. */

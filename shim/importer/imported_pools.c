@@ -73,6 +73,7 @@ static bool read_data(struct cl_pool_resolved *resolved, const struct cl_region 
 	    region->record[record].kind != CL_POOL)
 		return false;
 	cl_record_handle(region, record, handle);
+	resolved->size = region->record[record].size;
 	memset(&resolved->form, 0, sizeof resolved->form);
 	memcpy(resolved->form.data, handle + 8, CL_POOL_DRIVERS);
 	/* the record may be another block's by now: then the generation is over, and the handle is refused as stale */

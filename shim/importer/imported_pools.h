@@ -27,6 +27,7 @@ struct cl_pool_resolved {
 	struct cl_stamp stamp;
 	struct cl_peer *peer;	  /* stays open until cl_pool_resolved_put(); NULL: the handle is our own */
 	struct cl_pool_form form; /* the block's export data, with our stamp */
+	uint64_t size;		  /* of the block, in bytes */
 };
 /*
  * Reads the export data of the block that @handle names from the exporter's file, and keeps that file open until

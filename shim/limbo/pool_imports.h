@@ -58,6 +58,7 @@ struct cl_pool_importing {
 	 */
 	struct cl_stamp own;
 	bool added; /* cl_pool_import_added_locked() was called, so the turn is over */
+	bool told;  /* the import was reported as stale, so that nothing more is to be said of it */
 };
 /*
  * A cl_open_added_fn for cl_open_pool_end().  The driver has mapped an import, which was added to the mappings as

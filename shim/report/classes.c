@@ -48,7 +48,7 @@ const struct cl_report_class_row cl_report_classes[CL_REPORT_CLASSES] = {
 	[CL_REPORT_HELD_FORCED_OUT] = { "held-forced-out",
 		"given back while other processes mapped them (CULIMBO_HELD_BYTES)",
 		CL_REPORT_A_FINDING | CL_REPORT_FOUND, CL_FINDING_HELD_FORCED_OUT, "given back", "freed" },
-	[CL_REPORT_REFUSED] = { "refused", "note: CUDA refused to share or to open memory",
+	[CL_REPORT_REFUSED] = { "refused", "note: memory that CUDA, or culimbo, did not share or open",
 		CL_REPORT_A_FINDING | CL_REPORT_A_NOTE, CL_FINDING_REFUSED, "refused", NULL },
 	/* the text has one line of them all instead, unless all is wanted */
 	[CL_REPORT_DESCRIPTOR] = { "by-descriptor", "note: shared by descriptors or fabric handles",

@@ -82,7 +82,7 @@ static void make_refused_title(const struct cl_report_group *g, const char *othe
 	if (g->bytes)
 		snprintf(sum, sizeof(sum), " (%s)", cl_emit_format_bytes(size, g->bytes));
 	if (g->others)
-		snprintf(to, 512, "REFUSED: CUDA refused process %u %s to share or to open memory%s", pid, times, sum);
+		snprintf(to, 512, "REFUSED: process %u could not share or open memory %s%s", pid, times, sum);
 	else if (g->call == CL_CALL_OPEN_HANDLE && g->made != CL_MADE_ALLOC)
 		snprintf(to, 512, "REFUSED: %s of %s was not opened by its handle: process %u asked %s%s, error %u",
 			 cl_made_words(g->made), other, pid, times, sum, g->result);

@@ -197,7 +197,7 @@ enum cl_finding_kind {
 	CL_FINDING_HELD_FORCED_OUT,    /* given back although others mapped it: CULIMBO_HELD_BYTES */
 	CL_FINDING_FREED_WHILE_MAPPED, /* by an exporter: another process had it open (CULIMBO_STRICT, or virtual memory) */
 	CL_FINDING_OPENED_AFTER_FREE,  /* by an importer: its exporter had freed it (CULIMBO_STRICT, or CULIMBO_MODE=observe) */
-	CL_FINDING_REFUSED,	     /* a note: CUDA refused to share or to open memory */
+	CL_FINDING_REFUSED,	     /* a note: memory was not shared or not opened, by CUDA or culimbo */
 	CL_FINDING_DESCRIPTOR,	     /* a note: the program shared memory by a descriptor or fabric handle */
 	CL_FINDING_KINDS = 16,
 };
@@ -327,7 +327,7 @@ _Static_assert(sizeof(struct cl_import_entry) == 64, "layout 7");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
-	uint32_t pid;		/* of the other process, where there is one */
+	uint32_t pid;		/* of the other process, where there is one; of a note about several, 0 */
 	uint64_t when;		/* CLOCK_MONOTONIC, ns */
 	uint64_t key;		/* device address, or the CUevent */
 	uint64_t size;

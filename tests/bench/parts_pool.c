@@ -107,7 +107,7 @@ static void import(uint64_t i)
 {
 	CUdeviceptr p;
 
-	MUST(cl_pool_pointer_import(&p, POOL, data_of(i)) == CUDA_SUCCESS);
+	MUST(cl_pool_pointer_import(&p, POOL, data_of(i), NULL) == CUDA_SUCCESS);
 }
 static void op_import_new(uint64_t run)
 {

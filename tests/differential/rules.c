@@ -37,6 +37,7 @@ static struct rule {
 	{ .name = "crash" },  /* a driver may crash on it */
 	{ .name = "mapped" }, /* it happens now and then, and afterwards different blocks are open */
 	{ .name = "buffer-id" },   /* no line asks for it */
+	{ .name = "hole" },	   /* no player copies there */
 	{ .name = "one-address" }, /* no line says whether two addresses are one */
 	{ .name = "import-unmapped" }, /* no player unmaps what a handle has opened */
 	{ .name = "export" }, /* no player is ever out of memory */

@@ -83,7 +83,7 @@ CUresult cl_pool_pointer_export(CUmemPoolPtrExportData *data, CUdeviceptr dptr)
 	return cl_driver.cuMemPoolExportPointer(data, dptr);
 }
 
-CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolPtrExportData *data, bool *told)
 {
 	SAY("pool_import\n");
 	cl_sharing_flag = 1;

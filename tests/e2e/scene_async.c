@@ -69,9 +69,9 @@ void async_curtain(struct actor *p, struct actor *c)
 /* ----------------------------------------------------------------------- scenes */
 static void one_block(const char *door, uint64_t bytes)
 {
-	struct actor *p = ENTER("P", .door = door, .env = SOON), *c = ENTER("C", .door = door);
+	struct actor *p = ENTER("P", .door = door, .env = SOON), *c = ENTER("C", .door = door, .env = "CULIMBO_LOG=info");
 	uint64_t neighbour = async_alloc(p, bytes, 1), at = async_alloc(p, bytes, OWN), import, again;
-	struct handle handle, inside;
+	struct handle handle, inside, beside;
 	int result;
 
 	result = try_export(p, at, &handle);
@@ -99,6 +99,12 @@ static void one_block(const char *door, uint64_t bytes)
 	ok(async_claim_within(p, at, bytes, 2000), "18 C closes it: the pool uses it again");
 	result = try_open(c, &handle, &again);
 	ok(refused(result), "18 its old handle is stale, and refused (%d)", result);
+	beside = export_block(p, neighbour);
+	import = open_block(c, &beside);
+	result = try_open(c, &handle, &again);
+	ok(refused(result), "18 also while C has another block of the pool open (%d)", result);
+	close_block(c, import);
+	ok(count_said(c, "refused a stale handle") == 2 && !count_said(c, "was not opened"), "18 each is reported once, as stale");
 	handle = export_block(p, at);
 	import = open_block(c, &handle);
 	ok(reads(c, import, bytes, NEXT, NULL), "18 the next block there has a handle of its own");

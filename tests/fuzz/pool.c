@@ -140,7 +140,7 @@ static CUresult import(CUdeviceptr *p, const uint8_t bytes[64])
 
 	memcpy(data.reserved, bytes, 64);
 	came = bytes;
-	return cl_pool_pointer_import(p, NULL, &data);
+	return cl_pool_pointer_import(p, NULL, &data, NULL);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)

@@ -102,6 +102,7 @@ handed() {
 not_opened() {
 	export CULIMBO_SIM_DEVICES=2
 	start P CUDA_VISIBLE_DEVICES=1 CULIMBO_SHARE=all
+	start Q CUDA_VISIBLE_DEVICES=1 CULIMBO_SHARE=all
 	start R CUDA_VISIBLE_DEVICES=0 CULIMBO_SIM_REACH=shown CULIMBO_LOG=info
 	tell P "$1 4194304"
 	handle=$SAID
@@ -121,8 +122,14 @@ not_opened() {
 	"$C" report --json --pid "${PID[R]}" > json
 	jq -e -s --arg made "$3" 'any(.[]; .class == "refused" and .call == "cuIpcOpenMemHandle" and .memory == $made and
 		.count == 2 and .bytes == 8388608 and .finding == false)' json
+	# (one place in the program has one note)
+	tell Q "$1 2097152"
+	run tell R "open $SAID"
+	has "error 101"
+	run "$C" report --pid "${PID[R]}"
+	has "REFUSED: $2 of another process was not opened by its handle: process ${PID[R]} asked 3 times (10 MiB), error 101"
 	run "$C" doctor --simulate
-	has "memory was not opened by its handle: process ${PID[R]} asked 2 times"
+	has "memory was not opened by its handle: process ${PID[R]} asked 3 times"
 	finish R
 	[ "$(grep -c "info: $2 of process ${PID[P]} was not opened by its handle, 4194304 bytes (error 101): " R.err)" = 1 ]
 }

@@ -160,7 +160,7 @@ static inline CUdeviceptr imported(CUmemPoolPtrExportData *data)
 {
 	CUdeviceptr p;
 
-	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, data), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, data, NULL), CUDA_SUCCESS);
 	return p;
 }
 

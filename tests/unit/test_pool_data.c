@@ -152,7 +152,7 @@ IN_A_CHILD(data_of_another_version_pass_through_and_that_is_said)
 	CHECK_EQUAL(pool.unmaps, 1);
 	/* the driver wrote the size, so it counts */
 	cl_options.pool_import_max.number = 4095;
-	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
+	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	CHECK_EQUAL(pool.imports, 2);
 }
 
@@ -164,7 +164,7 @@ IN_A_CHILD(a_block_that_is_too_large_is_not_imported)
 	start_pools();
 	cl_options.pool_import_max.number = 4095;
 	p = shared(&data);
-	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
+	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	CHECK_EQUAL(pool.imports, 0);
 	CHECK_EQUAL(logged("CULIMBO_POOL_IMPORT_MAX"), 1);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
@@ -189,7 +189,7 @@ IN_A_CHILD(one_that_is_stamped_and_too_large_is_not_imported_without_its_file)
 	while (cl_self_sight(stamp) != CL_ELSEWHERE)
 		stamp.tag++;
 	cl_pool_put_stamp(data.reserved, cl_pool_fingerprint(data.reserved), cl_stamp_pack(stamp), 4711);
-	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data), CUDA_ERROR_NOT_SUPPORTED);
+	CHECK_EQUAL(cl_pool_pointer_import(&import, POOL, &data, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	CHECK_EQUAL(pool.imports, 0);
 	data.reserved[48] ^= 1; /* this is no stamp */
 	imported(&data);

@@ -450,13 +450,18 @@ IN_A_CHILD(a_handle_of_ours_that_is_not_opened_is_noted_too)
 		CHECK(cl_view_finding(&view, 2 * i, &f));
 		CHECK_EQUAL(f.made, made[i]);
 		CHECK_EQUAL(f.call, CL_CALL_OPEN_HANDLE);
-		/* no memory says nothing of the handle */
+		/* these say nothing of the handle */
 		CHECK(strstr(hint_of_open(CUDA_ERROR_OUT_OF_MEMORY, lazy), "flags"));
+		CHECK(strstr(hint_of_open(CUDA_ERROR_LAUNCH_FAILED, lazy), "flags"));
+		CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_CONTEXT, lazy), "flags"));
+		CHECK(!strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_UNKNOWN, CL_WHY_RESULT_ALONE), "freed"));
 		CHECK(strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_OPERATING_SYSTEM, CL_WHY_RESULT_ALONE),
 			     "gave no descriptor"));
 		CHECK(strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_NOT_SUPPORTED, CL_WHY_RESULT_ALONE),
-			     "another device"));
+			     "cudaMalloc"));
 	}
+	cl_options.mode.number = CL_MODE_OBSERVE;
+	CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_VALUE, lazy), "observe"));
 	CHECK(!strstr(cl_note_hint(CL_MADE_ALLOC, CL_CALL_OPEN_HANDLE, CUDA_ERROR_OPERATING_SYSTEM, CL_WHY_RESULT_ALONE),
 		      "descriptor"));
 }
