@@ -76,6 +76,7 @@ static void one_block(const char *door, uint64_t bytes)
 
 	result = try_export(p, at, &handle);
 	ok(!result, "18 %s, %d KiB: with CULIMBO_SHARE=all there is a handle (%d)", door, (int)(bytes / KIB), result);
+	beside = export_block(p, neighbour);
 	result = try_export(p, at + bytes / 2, &inside);
 	ok(!result && same_handle(&handle, &inside), "18 an interior pointer gives the handle of its block (%d)", result);
 	result = try_open(c, &handle, &import);
@@ -99,7 +100,6 @@ static void one_block(const char *door, uint64_t bytes)
 	ok(async_claim_within(p, at, bytes, 2000), "18 C closes it: the pool uses it again");
 	result = try_open(c, &handle, &again);
 	ok(refused(result), "18 its old handle is stale, and refused (%d)", result);
-	beside = export_block(p, neighbour);
 	import = open_block(c, &beside);
 	result = try_open(c, &handle, &again);
 	ok(refused(result), "18 also while C has another block of the pool open (%d)", result);

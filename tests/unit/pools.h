@@ -158,9 +158,11 @@ static CUdeviceptr shared(CUmemPoolPtrExportData *data)
 
 static inline CUdeviceptr imported(CUmemPoolPtrExportData *data)
 {
+	bool told = true;
 	CUdeviceptr p;
 
-	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, data, NULL), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, data, &told), CUDA_SUCCESS);
+	CHECK(!told);
 	return p;
 }
 

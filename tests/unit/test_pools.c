@@ -16,6 +16,7 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 	CUmemPoolPtrExportData data, again;
 	CUdeviceptr p;
 	uint32_t pid;
+	bool told = false;
 
 	start_pools();
 	p = shared(&data);
@@ -41,7 +42,8 @@ IN_A_CHILD(a_block_of_a_pool_is_stamped_and_waits_in_the_limbo)
 	fake_alloc_again(p, NULL);
 	CHECK_EQUAL(cl_pool_pointer_export(&again, p), CUDA_SUCCESS);
 	CHECK(!memcmp(&data, &again, CL_POOL_DRIVERS) && memcmp(&data, &again, sizeof data));
-	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, &data, NULL), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(cl_pool_pointer_import(&p, POOL, &data, &told), CUDA_ERROR_INVALID_VALUE);
+	CHECK(told);
 	CHECK_EQUAL(pool.imports, 0);
 	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_STALE_REFUSED]), 1);
 }
