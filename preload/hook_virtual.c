@@ -67,10 +67,7 @@ CUresult CUDAAPI cl_hook_cuPointerGetAttributes(unsigned int n, CUpointer_attrib
 {
 	CUresult result = cl_driver.cuPointerGetAttributes(n, attributes, data, dptr);
 
-	if ((cl_shares_all() || cl_virtual_imports_any()) && result == CUDA_SUCCESS)
-		for (unsigned int i = 0; i < n; i++)
-			cl_virtual_attribute(data[i], attributes[i], dptr, result);
-	return result;
+	return cl_shares_all() || cl_virtual_imports_any() ? cl_virtual_attributes(n, attributes, data, dptr, result) : result;
 }
 
 CUresult CUDAAPI cl_hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)

@@ -183,6 +183,8 @@ CUresult cl_pool_pointer_import(CUdeviceptr *dptr, CUmemoryPool pool, CUmemPoolP
 	struct cl_opening o;
 	CUresult result;
 
+	if (told)
+		*told = false;
 	if (!shares || !dptr || !data)
 		return cl_driver.cuMemPoolImportPointer(dptr, pool, data);
 	/* a copy: another thread may write to @data meanwhile, and the driver gets the bytes without our stamp */

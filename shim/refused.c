@@ -26,7 +26,9 @@ static bool is_of_memory(CUresult result)
 	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
 	/* a kernel of the program has ended its context: each call gives its error */
 	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
 	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
 	case CUDA_ERROR_ASSERT:
 	case CUDA_ERROR_HARDWARE_STACK_ERROR:
 	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
@@ -152,10 +154,16 @@ void cl_refused_handle(CUdeviceptr dptr, CUresult result)
 	remember(&about, stack);
 }
 
+/* Notes the open that @about tells of. */
 static void note_open(struct cl_about *about, enum cl_why why)
 {
 	CUdevice device = 0;
+	CUcontext current = NULL;
 
+	/* then it says that no context is current, and nothing of the handle */
+	if (about->result == CUDA_ERROR_INVALID_CONTEXT && cl_driver.cuCtxGetCurrent &&
+	    (cl_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current))
+		return;
 	about->kind = CL_MEMORY;
 	about->call = CL_CALL_OPEN_HANDLE;
 	about->why = (uint8_t)why;
@@ -167,13 +175,8 @@ static void note_open(struct cl_about *about, enum cl_why why)
 void cl_refused_open(const struct cl_resolved *resolved, const CUipcMemHandle *handle, CUresult result, bool arguments)
 {
 	struct cl_about about = { .made = CL_MADE_ALLOC, .result = result, .pid = resolved->pid };
-	CUcontext current = NULL;
 
 	if (!is_of_memory(result))
-		return;
-	/* then it says that no context is current, and nothing of the handle */
-	if (result == CUDA_ERROR_INVALID_CONTEXT && cl_driver.cuCtxGetCurrent &&
-	    (cl_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current))
 		return;
 	/* the size that the driver would map (measured); in bytes that are no handle it is garbage */
 	memcpy(&about.size, handle->reserved + 16, sizeof about.size);
@@ -186,6 +189,7 @@ void cl_refused_open_of_ours(enum cl_made made, uint32_t pid, uint64_t size, CUr
 {
 	struct cl_about about = { .made = (uint8_t)made, .result = result, .pid = pid, .size = size };
 
-	if (is_of_memory(result) && result != CUDA_ERROR_INVALID_CONTEXT)
+	/* its arguments are refused without the driver, which may have shut down */
+	if (is_of_memory(result) && (why != CL_WHY_ARGUMENTS || cl_driver_works()))
 		note_open(&about, why);
 }

@@ -347,6 +347,23 @@ CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	return result;
 }
 
+CUresult cl_virtual_attributes(unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr dptr,
+			       CUresult result)
+{
+	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
+	CUdeviceptr base, mapped;
+	uint64_t size;
+
+	/* in a hole the driver knows nothing, and may say so for all of them */
+	if (n && attributes && data && may_be_a_hole(result) && cl_mirrors_any() &&
+	    cl_mirror_find(dptr, &base, &size, &mapped) && mapped != dptr)
+		result = cl_driver.cuPointerGetAttributes(n, attributes, data, mapped);
+	if (result == CUDA_SUCCESS)
+		for (unsigned int i = 0; i < n; i++)
+			cl_virtual_attribute(data[i], attributes[i], dptr, result);
+	return result;
+}
+
 static void give_up(struct cl_imported_pool *pool)
 {
 	cl_pool_open_gives_up(&cl_exporter, pool);

@@ -44,6 +44,9 @@ bool cl_virtual_is_hidden(CUmemGenericAllocationHandle handle);
  * is mapped there, which the driver refuses.
  */
 CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr, CUresult result);
+/* The same after cuPointerGetAttributes(), which has the driver fill in all that it can. */
+CUresult cl_virtual_attributes(unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr dptr,
+			       CUresult result);
 
 /* Returns false if certainly no import is open here that needs cl_virtual_attribute() or cl_virtual_address_range(). */
 static inline bool cl_virtual_imports_any(void)

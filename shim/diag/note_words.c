@@ -76,8 +76,9 @@ static const char *open_hint(unsigned int made, uint32_t result, unsigned int wh
 	switch (result) {
 	case CUDA_ERROR_OPERATING_SYSTEM:
 		if (ours)
-			return "its exporter gave no descriptor of it: it is stopped, ending or another user's, has lost its socket, "
-			       "or has another version of culimbo. The log of this process says which, of the first one";
+			return "its exporter gave no descriptor of it: it is stopped, ending or another user's, has lost its socket "
+			       "or has another version of culimbo, what is mapped there changes too often, or a driver refuses "
+			       "it. The log of this process says which, of the first one";
 		break;
 	case CUDA_ERROR_NOT_SUPPORTED:
 		if (ours)
@@ -87,17 +88,18 @@ static const char *open_hint(unsigned int made, uint32_t result, unsigned int wh
 				       "this driver, or the device, imports no virtual memory: allocate it with cudaMalloc";
 		break;
 	case CUDA_ERROR_INVALID_VALUE:
+	case CUDA_ERROR_INVALID_HANDLE:
 		if (ours)
 			return "this process finds no file of its exporter (another user's, another CULIMBO_DIR, or removed), or "
 			       "its 64 bytes are not as the exporter got them; or the driver does not import it or map it for "
 			       "this device";
-		return "its exporter may have freed it; or its 64 bytes are not as the exporter got them";
+		return result == CUDA_ERROR_INVALID_HANDLE ?
+			       "its exporter has ended; or another context of this process has it open: then open it there" :
+			       "its exporter may have freed it; or its 64 bytes are not as the exporter got them";
 	case CUDA_ERROR_NOT_PERMITTED:
 		if (ours)
 			break;
 		return "its exporter may have freed it";
-	case CUDA_ERROR_INVALID_HANDLE:
-		return "its exporter has ended; or another context of this process has it open: then open it there";
 	case CUDA_ERROR_INVALID_CONTEXT:
 		return "a process can't open its own handles, nor those of a process with the same number in another PID "
 		       "namespace";

@@ -170,6 +170,14 @@ CUresult cl_virtual_attribute(void *data, CUpointer_attribute attribute, CUdevic
 	return result;
 }
 
+CUresult cl_virtual_attributes(unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr dptr,
+			       CUresult result)
+{
+	for (unsigned int i = 0; i < n; i++)
+		cl_virtual_attribute(data[i], attributes[i], dptr, result);
+	return result;
+}
+
 CUresult cl_virtual_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr dptr, CUresult result)
 {
 	SAY("virtual_address_range\n");

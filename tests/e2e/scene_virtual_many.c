@@ -46,10 +46,15 @@ static double own_way(const struct own_way *own)
 	uint64_t import;
 
 	tell(own->giver, OP_v_give, NULL, (const uint64_t[6]){ HALF });
-	import = ASK(own->taker, v_take, HALF, PIECE)->v[0];
+	tell(own->taker, OP_v_take, NULL, (const uint64_t[6]){ HALF, PIECE });
+	/* a giver that fails says why; its taker then only waits */
+	hear(own->giver, own->giver->answer_ms);
+	if (own->giver->reply.result || own->giver->reply.complaint[0])
+		break_off("the giver gives none (%d): %s", own->giver->reply.result, own->giver->reply.complaint);
+	import = hear(own->taker, own->taker->answer_ms)->v[0];
 	took = now_ms() - start;
-	if (hear(own->giver, own->giver->answer_ms)->result)
-		break_off("the giver gives none: %s", own->giver->reply.complaint);
+	if (own->taker->reply.result || own->taker->reply.complaint[0])
+		break_off("the taker gets none (%d): %s", own->taker->reply.result, own->taker->reply.complaint);
 	ASK(own->taker, v_check_many, import, HALF, PIECE, 3);
 	if (own->taker->reply.v[0])
 		break_off("the taker reads other bytes");

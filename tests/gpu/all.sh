@@ -164,7 +164,7 @@ alone()
 	if with share share-ucx.tap; then
 		run share-ucx.tap 300 GPU_TEST_SECONDS=290 SHARE_SECONDS=90 SHARE_ASYNC=1 bash "$gpu/share_clients.sh" --only 'ucx* nixl*' "$build" "$clients/share"
 	fi
-	run hand-over.txt 110 python3 "$tests/bench/hand_over.py" --gpu --seconds 75 "$build"
+	run hand-over.txt 155 python3 "$tests/bench/hand_over.py" --gpu --seconds 120 "$build"
 }
 
 scenes()

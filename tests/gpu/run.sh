@@ -130,7 +130,7 @@ if [ "${GPU_TEST_SCENES-}" = no ]; then
 elif [ -e "$here/../e2e/run.sh" ]; then
 	# a scene starts processes that wait for each other most of the time
 	jobs=$(($(nproc) / 2))
-	E2E_JOBS=$((jobs < 2 ? 2 : jobs > 8 ? 8 : jobs)) run e2e 330 bash "$here/../e2e/run.sh" --gpu "$build"
+	E2E_SECONDS=200 E2E_JOBS=$((jobs < 2 ? 2 : jobs > 8 ? 8 : jobs)) run e2e 560 bash "$here/../e2e/run.sh" --gpu "$build"
 	nested "$out"
 	summary=$(tap_summary "$out") && [ "$rc" -eq 0 ]
 	check $? "end to end: $summary, $took s" || show_run

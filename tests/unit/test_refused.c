@@ -453,8 +453,12 @@ IN_A_CHILD(a_handle_of_ours_that_is_not_opened_is_noted_too)
 		/* these say nothing of the handle */
 		CHECK(strstr(hint_of_open(CUDA_ERROR_OUT_OF_MEMORY, lazy), "flags"));
 		CHECK(strstr(hint_of_open(CUDA_ERROR_LAUNCH_FAILED, lazy), "flags"));
+		has_context = false;
 		CHECK(strstr(hint_of_open(CUDA_ERROR_INVALID_CONTEXT, lazy), "flags"));
+		has_context = true;
 		CHECK(!strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_UNKNOWN, CL_WHY_RESULT_ALONE), "freed"));
+		CHECK(strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_INVALID_HANDLE, CL_WHY_RESULT_ALONE),
+			     "no file of its exporter"));
 		CHECK(strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_OPERATING_SYSTEM, CL_WHY_RESULT_ALONE),
 			     "gave no descriptor"));
 		CHECK(strstr(cl_note_hint(made[i], CL_CALL_OPEN_HANDLE, CUDA_ERROR_NOT_SUPPORTED, CL_WHY_RESULT_ALONE),
