@@ -555,7 +555,7 @@ void cl_finding_tally_locked(const struct cl_finding *note)
 	if (t == end || !get_locked(&parts.findings, (t->index + 1ull) * sizeof *entry))
 		return;
 	entry = entry_of(&parts.findings, t->index);
-	if (entry->pid != note->pid) /* the place is in several processes' memory */
+	if (entry->pid != note->pid) /* memory of several processes was not opened there */
 		entry->pid = 0;
 	atomic_fetch_add_explicit(&entry->times, note->times, memory_order_relaxed);
 	atomic_fetch_add_explicit(&entry->bytes, note->size, memory_order_relaxed);

@@ -24,8 +24,9 @@
 #include <time.h>
 
 #include "tests/bench/hand_over.h"
+#include "tests/e2e/descriptors.h"
 
-enum { AT_ONCE = 64, MOST = 4096, AGAIN = 1000 };
+enum { MOST = 4096, AGAIN = 1000 };
 
 static unsigned int n, rounds;
 static bool own;
@@ -72,49 +73,6 @@ void hand_over_let_in(CUdeviceptr at, size_t bytes)
 	CUDA(cu.cuMemSetAccess(at, bytes, &access, 1));
 }
 
-/* ------------------------------------------------------------------ descriptors */
-static void send_some(int socket, const int *fd, unsigned int count)
-{
-	union {
-		char bytes[CMSG_SPACE(AT_ONCE * sizeof(int))];
-		struct cmsghdr align;
-	} control = { { 0 } };
-	char byte = 0;
-	struct iovec part = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
-				  .msg_controllen = CMSG_SPACE(count * sizeof(int)) };
-	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(count * sizeof(int));
-	memcpy(CMSG_DATA(head), fd, count * sizeof(int));
-	MUST(sendmsg(socket, &message, 0) == 1);
-}
-
-static void receive_some(int socket, int *fd, unsigned int count)
-{
-	union {
-		char bytes[CMSG_SPACE(AT_ONCE * sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	char byte;
-	struct iovec part = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
-				  .msg_controllen = sizeof(control.bytes) };
-	struct cmsghdr *head;
-
-	MUST(recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1);
-	head = CMSG_FIRSTHDR(&message);
-	MUST(head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(count * sizeof(int)));
-	memcpy(fd, CMSG_DATA(head), count * sizeof(int));
-}
-
-static unsigned int next_count(unsigned int from)
-{
-	return n - from < AT_ONCE ? n - from : AT_ONCE;
-}
-
 /* ------------------------------------------------------------------ the exporter */
 static CUmemGenericAllocationHandle made[MOST];
 
@@ -147,13 +105,13 @@ static void unmake(CUdeviceptr at)
 
 static void hand_over(int socket)
 {
-	for (unsigned int i = 0; i < n; i += AT_ONCE) {
-		unsigned int count = next_count(i);
-		int fd[AT_ONCE];
+	for (unsigned int i = 0; i < n; i += DESCRIPTORS_AT_ONCE) {
+		unsigned int count = descriptors_next(n, i);
+		int fd[DESCRIPTORS_AT_ONCE];
 
 		for (unsigned int k = 0; k < count; k++)
 			CUDA(cu.cuMemExportToShareableHandle(&fd[k], made[i + k], POSIX_FD, 0));
-		send_some(socket, fd, count);
+		MUST(descriptors_send(socket, fd, count));
 		for (unsigned int k = 0; k < count; k++)
 			close(fd[k]);
 	}
@@ -198,11 +156,11 @@ static CUdeviceptr take(int socket)
 
 	MUST(send(socket, "", 1, 0) == 1);
 	CUDA(cu.cuMemAddressReserve(&at, n * PIECE, 0, 0, 0));
-	for (unsigned int i = 0; i < n; i += AT_ONCE) {
-		unsigned int count = next_count(i);
-		int fd[AT_ONCE];
+	for (unsigned int i = 0; i < n; i += DESCRIPTORS_AT_ONCE) {
+		unsigned int count = descriptors_next(n, i);
+		int fd[DESCRIPTORS_AT_ONCE];
 
-		receive_some(socket, fd, count);
+		MUST(descriptors_receive(socket, fd, count));
 		for (unsigned int k = 0; k < count; k++) {
 			CUmemGenericAllocationHandle piece;
 

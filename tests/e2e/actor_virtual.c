@@ -3,11 +3,11 @@
  * The actor: virtual memory.
  */
 #include "actor.h"
+#include "tests/e2e/descriptors.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -175,22 +175,7 @@ void do_v_exportable(const struct wire_request *q)
 		make_many(q, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-/*
- * Descriptors go to the partner as a program sends them that was written for it (tests/bench/hand_over.c): several in
- * a message.
- */
-#define AT_ONCE 64
 #define PARTNER_MS 60000 /* for one message */
-
-union control {
-	char bytes[CMSG_SPACE(AT_ONCE * sizeof(int))];
-	struct cmsghdr align;
-};
-
-static unsigned int next_count(uint64_t n, uint64_t from)
-{
-	return n - from < AT_ONCE ? (unsigned int)(n - from) : AT_ONCE;
-}
 
 static bool partner_is_ready(short events)
 {
@@ -201,18 +186,7 @@ static bool partner_is_ready(short events)
 
 static bool send_some(const int *fd, unsigned int count)
 {
-	union control control = { { 0 } };
-	char byte = 0;
-	struct iovec part = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
-				  .msg_controllen = CMSG_SPACE(count * sizeof(int)) };
-	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(count * sizeof(int));
-	memcpy(CMSG_DATA(head), fd, count * sizeof(int));
-	if (partner_is_ready(POLLOUT) && sendmsg(WIRE_PARTNER_FD, &message, MSG_NOSIGNAL) == 1)
+	if (partner_is_ready(POLLOUT) && descriptors_send(WIRE_PARTNER_FD, fd, count))
 		return true;
 	complain("the partner takes no descriptors: %s", strerror(errno));
 	return false;
@@ -220,20 +194,8 @@ static bool send_some(const int *fd, unsigned int count)
 
 static bool receive_some(int *fd, unsigned int count)
 {
-	union control control;
-	char byte;
-	struct iovec part = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
-				  .msg_controllen = sizeof control.bytes };
-	struct cmsghdr *head;
-
-	if (partner_is_ready(POLLIN) && recvmsg(WIRE_PARTNER_FD, &message, MSG_CMSG_CLOEXEC) == 1) {
-		head = CMSG_FIRSTHDR(&message);
-		if (head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(count * sizeof(int))) {
-			memcpy(fd, CMSG_DATA(head), count * sizeof(int));
-			return true;
-		}
-	}
+	if (partner_is_ready(POLLIN) && descriptors_receive(WIRE_PARTNER_FD, fd, count))
+		return true;
 	complain("the partner sends no %u descriptors", count);
 	return false;
 }
@@ -242,10 +204,10 @@ void do_v_give(const struct wire_request *q)
 {
 	const uint64_t n = q->a[0];
 
-	for (uint64_t i = 0; i < n; i += AT_ONCE) {
-		unsigned int count = next_count(n, i), got = 0;
+	for (uint64_t i = 0; i < n; i += DESCRIPTORS_AT_ONCE) {
+		unsigned int count = descriptors_next(n, i), got = 0;
 		bool right = true;
-		int fd[AT_ONCE];
+		int fd[DESCRIPTORS_AT_ONCE];
 
 		for (; right && got < count; got += right)
 			right = SURE(cu.cuMemExportToShareableHandle(&fd[got], kept[i + got],
@@ -282,13 +244,13 @@ void do_v_take(const struct wire_request *q)
 	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = here() },
 				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
 	CUdeviceptr address = 0;
-	int fd[AT_ONCE];
+	int fd[DESCRIPTORS_AT_ONCE];
 
 	if (!SURE(cu.cuMemAddressReserve(&address, n * bytes, 0, 0, 0)))
 		return;
-	for (uint64_t i = 0; i < n; i += AT_ONCE)
-		if (!receive_some(fd, next_count(n, i)) ||
-		    !map_some(address + i * bytes, bytes, fd, next_count(n, i)))
+	for (uint64_t i = 0; i < n; i += DESCRIPTORS_AT_ONCE)
+		if (!receive_some(fd, descriptors_next(n, i)) ||
+		    !map_some(address + i * bytes, bytes, fd, descriptors_next(n, i)))
 			return;
 	SURE(cu.cuMemSetAccess(address, n * bytes, &access, 1));
 	reply.v[0] = address;
