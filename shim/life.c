@@ -174,7 +174,7 @@ void cl_self_prepare(void)
 	}
 	if (!cl_self.pid) {
 		cl_self_begin_anew = begin_anew;
-		cl_identity_self(&cl_self.identity);
+		cl_self_identify(&cl_self.identity);
 		cl_self.user = geteuid();
 		cl_self.places = cl_self_find_places();
 		mark_memory();

@@ -16,12 +16,10 @@
 #include "shim/self/self.h"
 
 /*
- * A process has BYTES bytes; its identity says which.  They are divided into images of IMAGE bytes, one for each program
- * that the process runs (exec).  The first byte of an image is for the process itself, the others are for the children
- * that it forks, and for theirs.
+ * Each program that a process runs, until it calls exec, has IMAGE bytes; its identity says which.  The first one is for
+ * the process itself, the others are for the children that it forks, and for theirs.
  */
 #define IMAGE ((off_t)1 << 16)
-#define BYTES (IMAGE << 8)
 
 /*
  * What this process keeps.  Two threads that fork at once may both take the lock, and the later one's file stays:
@@ -30,7 +28,7 @@
 enum { INHERITED = -1 };
 static struct {
 	_Atomic pid_t pid;     /* who took it; 0: nobody; INHERITED: this process was forked by the one that did */
-	_Atomic off_t byte;    /* the first byte of its image */
+	_Atomic off_t byte;    /* its first byte */
 	_Atomic uint64_t file; /* see word_of(); 0: none */
 } lock;
 
@@ -48,14 +46,14 @@ static _Atomic pid_t initialized, refused;
  */
 enum { PART = 16, LOOKS = 32 };
 
-/* The first byte of the process @who.  Two processes share them with a chance of 1 in 2^38: then one counts as outlived. */
+/* The first byte of @who.  Two programs share theirs with a chance of 1 in 2^46: then one counts as outlived. */
 static off_t first_byte_of(const struct cl_identity *who)
 {
-	uint64_t x = who->pid_ns * 0x9e3779b97f4a7c15u ^ who->start_time;
+	uint64_t x = ((uint64_t)who->image << 32 | who->pid_ns) * 0x9e3779b97f4a7c15u ^ who->start_time;
 
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
 	x = ((x ^ who->pid) ^ x >> 27) * 0x94d049bb133111ebu;
-	return (off_t)((x ^ x >> 31) >> 26) * BYTES;
+	return (off_t)((x ^ x >> 31) >> 18) * IMAGE;
 }
 
 static int ask(int fd, int command, struct flock *about)
@@ -161,30 +159,6 @@ static int is_locked(int fd, off_t start, off_t end)
 	return err ? err : about.l_type != F_UNLCK;
 }
 
-/*
- * Returns the first byte of this program's image; @first is the first byte of its process.  The first call chooses the
- * image, and begins at random to look for one of which nobody has locked a byte in the directory @fd: children from before an
- * exec may have theirs.  If there is none, or that cannot be asked, it returns the first one, and the next call looks
- * again.
- */
-static off_t own_image(int fd, off_t first)
-{
-	static _Atomic unsigned int chosen;
-	unsigned int image = atomic_load_explicit(&chosen, memory_order_relaxed), begin = (unsigned int)cl_mix(cl_now());
-
-	for (unsigned int i = 0; !image && i < BYTES / IMAGE; i++) {
-		unsigned int next = (begin + i) % (BYTES / IMAGE) + 1;
-		off_t byte = first + (off_t)(next - 1) * IMAGE;
-
-		/* another thread may have chosen meanwhile: then @image becomes that */
-		if (!is_locked(fd, byte, byte + IMAGE) &&
-		    atomic_compare_exchange_strong_explicit(&chosen, &image, next, memory_order_relaxed,
-							    memory_order_relaxed))
-			image = next;
-	}
-	return first + (off_t)(image ? image - 1 : 0) * IMAGE;
-}
-
 /* Returns a descriptor of the directory with the lock of this process, on *@byte, or -errno. */
 static int lock_directory(off_t *byte)
 {
@@ -192,7 +166,7 @@ static int lock_directory(off_t *byte)
 	struct cl_identity self;
 	struct stat st;
 
-	cl_identity_self(&self);
+	cl_self_identify(&self);
 	/* a second time if an ending process has removed the directory meanwhile */
 	for (int i = 0; i < 2 && err == -ENOENT; i++) {
 		fd = cl_self_open_dir(true);
@@ -201,7 +175,7 @@ static int lock_directory(off_t *byte)
 			continue;
 		}
 		fd = cl_fd_move_high(fd, &cl_self_known.room);
-		*byte = own_image(fd, first_byte_of(&self));
+		*byte = first_byte_of(&self);
 		err = set(fd, F_RDLCK, *byte);
 		if (!err && fstat(fd, &st))
 			err = -errno;
@@ -401,8 +375,7 @@ int cl_outlive_is_outlived(const struct cl_identity *who)
 		return 0;
 	fd = is = open_dir(&spare);
 	if (fd >= 0) {
-		/* @who may be this process as it was before it called exec */
-		is = is_locked_by_others(fd, start, start + BYTES);
+		is = is_locked_by_others(fd, start, start + IMAGE);
 		close(fd);
 	}
 	if (spare)

@@ -8,6 +8,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/descriptor.h"
 #include "shim/base/hot.h"
 #include "shim/base/log.h"
@@ -23,6 +24,26 @@ struct cl_counts cl_counts;
 struct cl_known cl_self_known;
 CL_HOT_DATA uint32_t *_Atomic cl_self_word;
 void (*cl_self_begin_anew)(void);
+
+/* ------------------------------------------------------------------- identity */
+/* Returns the same number for the whole life of this program.  A forked child, which has another pid, may have it, too. */
+static uint32_t own_image(void)
+{
+	static _Atomic uint32_t image;
+	uint32_t mine = 0;
+
+	/* relaxed: the number stands alone.  The time differs from that of any earlier program of this process */
+	if (atomic_compare_exchange_strong_explicit(&image, &mine, (uint32_t)cl_mix(cl_now()) | 1, memory_order_relaxed,
+						    memory_order_relaxed))
+		mine = atomic_load_explicit(&image, memory_order_relaxed);
+	return mine;
+}
+
+void cl_self_identify(struct cl_identity *identity)
+{
+	cl_identity_self(identity);
+	identity->image = own_image();
+}
 
 /* ------------------------------------------------------------------ directory */
 void cl_self_dir_path(char *path, size_t size)

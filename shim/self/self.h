@@ -36,6 +36,8 @@ struct cl_self {
 	_Atomic bool file_ended; /* we have removed our file, and no other process had before us */
 };
 extern struct cl_self cl_self;
+/* Fills @identity for the calling process and the program that it runs.  Any thread. */
+void cl_self_identify(struct cl_identity *identity);
 extern struct cl_known cl_self_known; /* a forked child keeps it */
 
 /* How long the end of a process, or a fork, waits for a lock, or for a thread that is in the driver; ns. */

@@ -47,7 +47,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 7u
+#define CL_LAYOUT_VERSION 8u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -90,11 +90,12 @@
 #define CL_ID_RANDOM_BITS 14
 #define CL_ID_FINGERPRINT_BITS (CL_STAMP_FILE_BITS - CL_ID_RANDOM_BITS)
 
-/* Identifies a process, also after its pid is reused. */
+/* Identifies a process, also after its pid is reused, and the program that it runs. */
 struct cl_identity {
 	uint32_t pid;	     /* as its own PID namespace counts */
 	uint32_t time_ns;    /* inode of /proc/self/ns/time, which start_time depends on; 0: not known */
-	uint64_t pid_ns;     /* inode of /proc/self/ns/pid; 0: not known */
+	uint32_t pid_ns;     /* inode of /proc/self/ns/pid; 0: not known */
+	uint32_t image;	     /* a random number, which exec changes, and nothing else here; 0: not known */
 	uint64_t start_time; /* field 22 of /proc/self/stat: clock ticks since boot */
 };
 
@@ -158,7 +159,15 @@ _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of r
  */
 enum cl_told { CL_TOLD_BY_HOLDER = 1, CL_TOLD_BY_EXPORTER = 2 };
 
-enum cl_slot_state { CL_SLOT_FREE = 0, CL_SLOT_CLAIMED = 1 };
+enum cl_slot_state {
+	CL_SLOT_FREE = 0,
+	CL_SLOT_CLAIMED = 1,
+	/*
+	 * claimed by a program that has called exec, as the next one of its process says, which maps the file again.  It is
+	 * dead, but a process that it forked may keep its contexts alive.
+	 */
+	CL_SLOT_LEFT = 2,
+};
 
 struct cl_slot {
 	/* epoch << 8 | state: each claim has its own epoch */

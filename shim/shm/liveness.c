@@ -70,7 +70,7 @@ void cl_identity_self(struct cl_identity *w)
 	if (stat("/proc/self/ns/time", &st) == 0)
 		w->time_ns = (uint32_t)st.st_ino;
 	if (stat("/proc/self/ns/pid", &st) == 0)
-		w->pid_ns = st.st_ino;
+		w->pid_ns = (uint32_t)st.st_ino;
 }
 
 /* ------------------------------------------------------------ what /proc says */
@@ -259,13 +259,13 @@ static int ask_of_file(const struct cl_region *region, off_t lock_byte, const st
 	return ask_memory(who->pid, wanted, lock_byte == CL_LOCK_EXPORTER ? name : strchr(name, '-'));
 }
 
-bool cl_liveness_called_exec(const struct cl_region *region, off_t lock_byte, const struct cl_identity *who)
+bool cl_liveness_called_exec(const struct cl_region *region, off_t lock_byte, const struct cl_identity *who, bool said)
 {
 	struct cl_identity self;
 
 	cl_identity_self(&self);
 	return self.pid_ns && who->pid_ns == self.pid_ns && who->time_ns == self.time_ns &&
-	       ask_proc(who, true) == PROC_TASKS && ask_of_file(region, lock_byte, who) == MAPS_NOT;
+	       ask_proc(who, true) == PROC_TASKS && (said || ask_of_file(region, lock_byte, who) == MAPS_NOT);
 }
 
 enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,

@@ -26,7 +26,7 @@ enum cl_liveness {
 	CL_DEAD,
 };
 
-/* Fills @identity for the calling process.  What cannot be read is 0. */
+/* Fills @identity for the calling process, but for its image (see cl_self_identify()).  What cannot be read is 0. */
 void cl_identity_self(struct cl_identity *identity);
 
 /*
@@ -40,9 +40,10 @@ enum cl_liveness cl_liveness_judge(struct cl_region *region, off_t lock_byte,
 
 /*
  * Returns true if @who, which does not have the lock @lock_byte of @region's file any more, lives on as another program:
- * it called exec.  In doubt, and when that program has ended, false.
+ * it called exec.  In doubt, and when that program has ended, false.  @said: that program has said so (CL_SLOT_LEFT), and
+ * may map the file, too.
  */
-bool cl_liveness_called_exec(const struct cl_region *region, off_t lock_byte, const struct cl_identity *who);
+bool cl_liveness_called_exec(const struct cl_region *region, off_t lock_byte, const struct cl_identity *who, bool said);
 
 /*
  * Returns true if process @pid of this PID namespace maps exporter file @file_id under its final

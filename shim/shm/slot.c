@@ -22,6 +22,7 @@ static void identity_put(struct cl_identity *to, const struct cl_identity *from)
 	__atomic_store_n(&to->pid, from->pid, __ATOMIC_RELAXED);
 	__atomic_store_n(&to->time_ns, from->time_ns, __ATOMIC_RELAXED);
 	__atomic_store_n(&to->pid_ns, from->pid_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&to->image, from->image, __ATOMIC_RELAXED);
 	__atomic_store_n(&to->start_time, from->start_time, __ATOMIC_RELAXED);
 }
 static struct cl_identity identity_get(const struct cl_identity *from)
@@ -30,6 +31,7 @@ static struct cl_identity identity_get(const struct cl_identity *from)
 		.pid = __atomic_load_n(&from->pid, __ATOMIC_RELAXED),
 		.time_ns = __atomic_load_n(&from->time_ns, __ATOMIC_RELAXED),
 		.pid_ns = __atomic_load_n(&from->pid_ns, __ATOMIC_RELAXED),
+		.image = __atomic_load_n(&from->image, __ATOMIC_RELAXED),
 		.start_time = __atomic_load_n(&from->start_time, __ATOMIC_RELAXED),
 	};
 }
@@ -145,6 +147,10 @@ static void look_at(struct cl_region *region, unsigned int slot, uint64_t claim,
 	/* an owner killed before it wrote its identity: only its lock tells, after CULIMBO_SETTLE */
 	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
 		who = identity_get(&s->who);
+	if (claim_state(claim) == CL_SLOT_LEFT) {
+		reap_one(region, slot, claim, &who, sum, each);
+		return;
+	}
 	switch (cl_liveness_judge(region, CL_LOCK_SLOT(slot), &who, free_since, now, settle)) {
 	case CL_ALIVE:
 		sum->alive++;
@@ -258,10 +264,20 @@ static unsigned int look_at_all(struct cl_region *region, const struct cl_identi
 	return sum.slots;
 }
 
+/* Says that the program which claimed @slot has called exec.  Its lock tells it from another copy of this library here. */
+static void mark_left(struct cl_region *region, unsigned int slot, uint64_t claim)
+{
+	/* if this fails, somebody has just reaped the slot.  A reaper at work makes it free after this */
+	if (region->locks->is_locked(region, CL_LOCK_SLOT(slot)) == 0)
+		atomic_compare_exchange_strong_explicit(&region->slot[slot].claim, &claim,
+							(claim & ~0xffull) | CL_SLOT_LEFT, memory_order_acq_rel,
+							memory_order_relaxed);
+}
+
 /*
  * Reaps slots that this process had before it called exec: they have its pid and start time, but
  * its locks and its CUDA context went with exec, and what it held with them, unless a child that it had forked keeps
- * the context alive.
+ * the context alive.  A slot that stays is marked: from now on this process maps the file, and seems to be its owner.
  */
 static void reap_former_image(struct cl_region *region, const struct cl_identity *self)
 {
@@ -272,13 +288,17 @@ static void reap_former_image(struct cl_region *region, const struct cl_identity
 	for (unsigned int slot = 0; self->start_time && slot < used && slot < CL_SLOTS; slot++) {
 		struct cl_slot *s = &region->slot[slot];
 		uint64_t claim = atomic_load_explicit(&s->claim, memory_order_acquire);
+		struct cl_identity who;
 
-		if (claim_state(claim) == CL_SLOT_CLAIMED &&
-		    atomic_load_explicit(&s->known, memory_order_acquire) ==
-			    (uint32_t)(claim >> 8) &&
-		    s->who.pid == self->pid && s->who.pid_ns == self->pid_ns &&
-		    s->who.start_time == self->start_time)
-			reap_one(region, slot, claim, self, &sum, &nobody);
+		if (claim_state(claim) != CL_SLOT_CLAIMED ||
+		    atomic_load_explicit(&s->known, memory_order_acquire) != (uint32_t)(claim >> 8))
+			continue;
+		who = identity_get(&s->who);
+		if (who.pid != self->pid || who.pid_ns != self->pid_ns || who.start_time != self->start_time)
+			continue;
+		reap_one(region, slot, claim, &who, &sum, &nobody);
+		if (atomic_load_explicit(&s->claim, memory_order_relaxed) == claim)
+			mark_left(region, slot, claim);
 	}
 }
 

@@ -82,7 +82,7 @@ static void look(struct cl_view *view)
 	view->state = view->own ? CL_ALIVE :
 				  cl_liveness_judge(&view->region, CL_LOCK_EXPORTER, &h->exporter,
 						    &since, view->now, cl_options.settle.number);
-	view->called_exec = view->state != CL_ALIVE && cl_liveness_called_exec(&view->region, CL_LOCK_EXPORTER, &h->exporter);
+	view->called_exec = view->state != CL_ALIVE && cl_liveness_called_exec(&view->region, CL_LOCK_EXPORTER, &h->exporter, false);
 }
 
 static bool borrow(struct cl_view *view, uint32_t file_id, cl_view_has_open_fn *has_open)
@@ -337,15 +337,16 @@ static void fill_holder(const struct cl_view *view, unsigned int slot, struct cl
 	struct cl_region *region = (struct cl_region *)&view->region;
 	struct cl_slot *s = &region->slot[slot];
 	uint64_t claim = atomic_load_explicit(&s->claim, memory_order_acquire), since = 0;
+	bool left = (claim & 0xff) == CL_SLOT_LEFT;
 
 	*to = (struct cl_view_holder){ .slot = slot, .since = s->since, .told = s->told };
 	if (atomic_load_explicit(&s->known, memory_order_acquire) == (uint32_t)(claim >> 8))
 		to->who = s->who;
 	copy_text(to->name, s->name, sizeof s->name);
 	/* a holder with its lock is alive at once; one without may be we, or had its descriptor closed */
-	to->alive = cl_liveness_judge(region, CL_LOCK_SLOT(slot), &to->who, &since, view->now,
-				      cl_options.settle.number) == CL_ALIVE;
-	to->called_exec = !to->alive && cl_liveness_called_exec(region, CL_LOCK_SLOT(slot), &to->who);
+	to->alive = !left && cl_liveness_judge(region, CL_LOCK_SLOT(slot), &to->who, &since, view->now,
+					       cl_options.settle.number) == CL_ALIVE;
+	to->called_exec = !to->alive && cl_liveness_called_exec(region, CL_LOCK_SLOT(slot), &to->who, left);
 }
 
 unsigned int cl_view_holder_slots(const struct cl_view *view, uint32_t record, uint16_t *slots,

@@ -259,6 +259,44 @@ static void execs(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
+/*
+ * The program that C becomes forks, too.  Its own child must not keep what the former one held, a child of the former
+ * one must, although C maps P's file again.
+ */
+static void exec_forks(void)
+{
+	struct actor *p = ENTER("P", .env = GRACE " CULIMBO_SETTLE=2s"); /* C forks before that */
+	struct actor *c = ENTER("C", .env = GRACE);
+	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), other;
+	struct handle handle = export_block(p, block);
+	double took;
+	bool back;
+	pid_t child;
+
+	(void)neighbour;
+	open_block(c, &handle);
+	free_block(p, block);
+	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ASK(c, begin);
+	child = (pid_t)ASK(c, fork_outlives, 0)->v[0];
+	back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
+	ok(back, "12 C execs while it holds a block, and forks: P gets the address again (after %.1f ms)", took);
+	handle = export_block(p, block);
+	open_block(c, &handle);
+	free_block(p, block);
+	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
+	ASK(c, begin);
+	other = alloc_filled(p, SMALL, OWN);
+	handle = export_block(p, other);
+	open_block(c, &handle);
+	ok(!claim_within(p, block, SMALL, NEXT, 1000, &took),
+	   "12 a child of the former program lives, and C opens another block of P: P does not get the address for 1 s");
+	kill(child, SIGKILL);
+	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, &took), "12 and gets it when that child has ended");
+	leave(c);
+	leave(p);
+}
+
 /* ------------------------------------------------------------ many threads */
 static void threads_of(unsigned int producers, unsigned int rounds, uint64_t bytes)
 {
@@ -529,6 +567,7 @@ const struct scene process_scenes[] = {
 	{ "fork", forks, 0 },
 	{ "fork-calls", fork_calls, 0 },
 	{ "exec", execs, 0 },
+	{ "exec-forks", exec_forks, 0 },
 	{ "threads-small", threads_small, SCENE_ALONE },
 	{ "threads-big", threads_big, SCENE_ALONE },
 	{ "closed-descriptors", closed_descriptors, 0 },

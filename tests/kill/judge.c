@@ -42,7 +42,7 @@ static const char *look(const struct world *w, const struct cl_region *region)
 	uint64_t claimed = 0;
 
 	for (unsigned int slot = 0; slot < 64; slot++)
-		if ((atomic_load(&region->slot[slot].claim) & 0xff) == CL_SLOT_CLAIMED) {
+		if ((atomic_load(&region->slot[slot].claim) & 0xff) != CL_SLOT_FREE) {
 			claimed |= 1ull << slot;
 			if (slot >= used)
 				return say("a claimed slot that no search covers", slot);

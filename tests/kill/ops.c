@@ -118,6 +118,17 @@ static void run_claim_after_exec(struct world *w, struct cl_region *r)
 	/* its slot belongs to its image before exec: that is reaped, then another is claimed */
 	run_claim(w, r);
 }
+static int is_outlived(const struct cl_identity *who)
+{
+	(void)who;
+	return 1;
+}
+static void run_claim_beside_a_child(struct world *w, struct cl_region *r)
+{
+	/* a child of its image before exec lives: that image's slot stays, and is marked */
+	r->is_outlived = is_outlived;
+	run_claim(w, r);
+}
 static void run_open(struct world *w, struct cl_region *r)
 {
 	cl_record_hold(r, SLOT_VICTIM, R_EXPORTED, 0, handle);
@@ -454,6 +465,7 @@ const struct op ops[] = {
 	{ "exit", EXPORTER, run_exit, -1, false, 0, NULL },
 	{ "claim", IMPORTER, run_claim, R_EXPORTED, true, 0, NULL },
 	{ "claim after exec", IMPORTER, run_claim_after_exec, R_LAST, false, 0, NULL },
+	{ "claim after exec while a child lives", IMPORTER, run_claim_beside_a_child, R_LAST, false, 0, NULL },
 	{ "open", IMPORTER, run_open, R_EXPORTED, false, 0, NULL },
 	{ "open of one in limbo", IMPORTER, run_open_limbo, R_HELD, false, 0, NULL },
 	{ "open of a stale one", IMPORTER, run_open_stale, R_EXPORTED, false, 0, NULL },

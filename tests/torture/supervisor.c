@@ -255,6 +255,40 @@ uint64_t in_limbos(void)
 	return pclose(lines) ? UINT64_MAX : all;
 }
 
+/* Prints what a command of `culimbo` says, as comments of TAP. */
+static void print_tool(const char *arguments)
+{
+	char command[700], line[400];
+	FILE *lines;
+
+	snprintf(command, sizeof(command), "'%s/tools/culimbo' %s 2>&1", supervisor.build, arguments);
+	fflush(stdout);
+	lines = popen(command, "re");
+	printf("# culimbo %s\n", arguments);
+	while (lines && fgets(line, sizeof(line), lines))
+		printf("#   %.*s\n", (int)strcspn(line, "\n"), line);
+	if (lines)
+		pclose(lines);
+}
+
+void print_limbos(void)
+{
+	char command[700], arguments[100], id[80];
+	FILE *lines;
+
+	print_tool("ps");
+	snprintf(command, sizeof(command), "'%s/tools/culimbo' blocks --raw --noheadings --state=limbo --limit=8 -o ID",
+		 supervisor.build);
+	lines = popen(command, "re");
+	while (lines && fscanf(lines, "%79s", id) == 1) {
+		snprintf(arguments, sizeof(arguments), "show %s", id);
+		print_tool(arguments);
+	}
+	if (lines)
+		pclose(lines);
+	fflush(stdout);
+}
+
 void observer_end(void)
 {
 	close(observer);

@@ -78,6 +78,8 @@ bool one_more(uint64_t most_ns);
  * events.  UINT64_MAX: `culimbo ps` failed.
  */
 uint64_t in_limbos(void);
+/* Prints the processes, and all about the first eight blocks in limbos: who exported each and who holds it. */
+void print_limbos(void);
 
 /* Counts the exporters' files in CULIMBO_DIR, and prints them. */
 int files(void);

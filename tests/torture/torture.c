@@ -393,7 +393,8 @@ static void judge(double seconds, struct memory before)
 	if (!back)
 		print_descriptors();
 	/* an exporter that ends at once may have an event in its grace period, or a holder's death to notice */
-	WAIT_FOR(in_limbos() == 0, BACK_NS);
+	if (!WAIT_FOR(in_limbos() == 0, BACK_NS))
+		print_limbos();
 	atomic_store(&table->phase, PHASE_LEAVE);
 	WAIT_FOR(all_gone(0, PLACES), FINISH_NS);
 	kill_rest();

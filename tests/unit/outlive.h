@@ -86,7 +86,7 @@ static inline void fork_one(int line, enum child how)
 
 	setpgid(0, 0);
 	cl_outlive_watch_forks();
-	cl_identity_self(&told.who);
+	cl_self_identify(&told.who);
 	if (how == OTHER_PATH) {
 		fork_and_wait();
 		snprintf(other_folder, sizeof other_folder, "%s/other", folder);

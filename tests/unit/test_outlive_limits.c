@@ -186,7 +186,7 @@ IN_A_CHILD(a_process_does_not_outlive_itself)
 	cl_options.dir.text = folder;
 	cl_outlive_watch_forks();
 	fork_and_wait();
-	cl_identity_self(&self);
+	cl_self_identify(&self);
 	CHECK(cl_outlive_took());
 	CHECK_EQUAL(another_sees(&self), 1);
 	/* its child is not one of the former program's */
@@ -195,65 +195,50 @@ IN_A_CHILD(a_process_does_not_outlive_itself)
 	CHECK(!kill(child, SIGKILL));
 }
 
-/* The layout of the bytes, see outlive.c: a program has one of IMAGES parts of its process's bytes. */
-#define IMAGE (INT64_C(1) << 16)
-#define IMAGES 256
-
-/* Asks by the open file @fd for a lock of another one between @start and @end. */
-static struct flock lock_between(int fd, off_t start, off_t end)
+static void exec_self(const struct cl_identity *was, pid_t child)
 {
-	struct flock about = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = end - start };
+	char image[16], pid[16];
 
-	CHECK(!fcntl(fd, F_OFD_GETLK, &about));
-	return about;
-}
-
-static void exec_self(int fd, const char *part)
-{
-	char number[16];
-
-	snprintf(number, sizeof number, "%d", fd);
-	execl("/proc/self/exe", "test", folder, number, part, (char *)NULL);
+	snprintf(image, sizeof image, "%u", was->image);
+	snprintf(pid, sizeof pid, "%d", (int)child);
+	execl("/proc/self/exe", "test", folder, image, pid, (char *)NULL);
 	CHECK(!"exec");
 }
 
-/*
- * The first program finds its part, locks all the others by @fd, which stays open, and calls exec: the second one must
- * have the part that is left.
- */
-static int be_a_program(int fd, const char *part)
+/* The first program forks a child that stays, and calls exec.  The second one, with @image of the first, forks, too. */
+static int be_a_program(unsigned int image, pid_t child)
 {
-	off_t left = atoll(part), first;
-	struct flock about;
-	char number[32];
+	struct cl_identity self, former;
 
 	cl_options.dir.text = folder;
 	cl_outlive_watch_forks();
 	fork_and_wait();
-	/* the lock of the child goes a moment after its end */
-	CHECK(COMES_TRUE((about = lock_between(fd, 0, INT64_MAX)).l_start % IMAGE == 0, SOON));
-	CHECK(about.l_type == F_RDLCK);
-	if (left)
-		return about.l_start == left ? 0 : 1;
-	first = about.l_start / (IMAGES * IMAGE) * IMAGES * IMAGE;
-	left = first + (about.l_start - first + 100 * IMAGE) % (IMAGES * IMAGE);
-	for (off_t at = first; at < first + IMAGES * IMAGE; at += IMAGE) {
-		about = (struct flock){ .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = IMAGE };
-		CHECK(at == left || !fcntl(fd, F_OFD_SETLK, &about));
-	}
-	snprintf(number, sizeof number, "%lld", (long long)left);
-	exec_self(fd, number);
-	return 1;
+	cl_self_identify(&self);
+	if (!image)
+		exec_self(&self, fork_one_that_stays(&(bool){ 0 }));
+	former = self;
+	former.image = image;
+	CHECK(image != self.image);
+	CHECK_EQUAL(another_sees(&self), 1);
+	CHECK_EQUAL(another_sees(&former), 1);
+	CHECK_EQUAL(cl_outlive_is_outlived(&former), 1);
+	CHECK(!kill(child, SIGKILL));
+	CHECK_EQUAL(waitpid(child, NULL, 0), child);
+	/* what the second one has locked does not keep what the first one held */
+	CHECK(COMES_TRUE(!another_sees(&former), SOON));
+	CHECK_EQUAL(another_sees(&self), 1);
+	CHECK_EQUAL(cl_outlive_is_outlived(&former), 0);
+	return 0;
 }
 
-/* The children of the former program, which has the same identity, have theirs. */
-IN_A_CHILD(a_program_after_exec_has_bytes_of_its_own)
+IN_A_CHILD(a_program_after_exec_is_not_the_one_before)
 {
+	const struct cl_identity nobody = { .image = 0 };
 	pid_t child = fork();
 	int status;
 
 	if (!child)
-		exec_self(open(folder, O_RDONLY | O_DIRECTORY), "0");
+		exec_self(&nobody, 0);
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
@@ -325,7 +310,7 @@ static void fork_in_two_threads(void)
 	CHECK(!pthread_create(&thread, NULL, forks_at_once, NULL));
 	forks_at_once(NULL);
 	CHECK(!pthread_join(thread, NULL));
-	cl_identity_self(&self);
+	cl_self_identify(&self);
 	CHECK_EQUAL(another_sees(&self), 1);
 	CHECK_EQUAL(cl_outlive_is_outlived(&self), 0);
 	_exit(0);
@@ -396,7 +381,7 @@ IN_A_CHILD(a_directory_that_was_removed_and_made_again_is_locked_again)
 	CHECK(!rmdir(path));
 	CHECK(!mkdir(path, 0700));
 	cl_outlive_keep();
-	cl_identity_self(&self);
+	cl_self_identify(&self);
 	CHECK_EQUAL(another_sees(&self), 1);
 	/* and at a fork as well */
 	CHECK(!rmdir(path));
@@ -414,7 +399,7 @@ int main(int argc, char **argv)
 		IN_A_FOLDER(the_spare_descriptor_is_used_to_ask),
 		IN_A_FOLDER(few_files_are_put_into_queues),
 		IN_A_FOLDER(a_process_does_not_outlive_itself),
-		IN_A_FOLDER(a_program_after_exec_has_bytes_of_its_own),
+		IN_A_FOLDER(a_program_after_exec_is_not_the_one_before),
 		IN_A_FOLDER(half_of_the_places_are_taken_and_each_child_finds_one),
 		IN_A_FOLDER(a_directory_that_goes_while_it_is_made_is_made_again),
 		IN_A_FOLDER(two_threads_fork_at_once),
@@ -425,7 +410,7 @@ int main(int argc, char **argv)
 
 	if (argc == 4) {
 		snprintf(folder, sizeof folder, "%s", argv[1]);
-		return be_a_program(atoi(argv[2]), argv[3]);
+		return be_a_program((unsigned int)strtoul(argv[2], NULL, 10), atoi(argv[3]));
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

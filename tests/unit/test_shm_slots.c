@@ -350,6 +350,59 @@ static void a_new_image_reaps_what_its_former_one_held(void **state)
 	drop_region(&r);
 }
 
+static int outlived;
+static int says_outlived(const struct cl_identity *who)
+{
+	return who->image == 1 ? outlived : 0;
+}
+
+/*
+ * A child of the former program keeps its contexts alive, or that cannot be told.  The new program maps the file, so that
+ * the exporter, which goes by that, would take the former one for alive.
+ */
+static void a_former_image_that_is_outlived_is_reaped_later(void **state)
+{
+	for (int said = 0; said < 2; said++) {
+		struct cl_region r = make_played_region();
+		struct cl_identity w = play(1);
+		struct cl_reaped sum;
+
+		r.is_outlived = says_outlived;
+		outlived = said ? -EMFILE : 1;
+		publish(&r, 0, 1);
+		w.image = 1;
+		assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 0);
+		assert_int_equal(hold(&r, 0, 0, 0, 1), 0);
+		cl_record_to_limbo(&r, 0, 1);
+		/* another copy of the library in the same process has its lock, and is no former program */
+		w.image = 2;
+		playing = 2;
+		assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 1);
+		assert_int_equal(r.slot[0].claim, 1 << 8 | CL_SLOT_CLAIMED);
+		cl_holder_release(&r, 1);
+		played_death(1);
+		assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 1);
+		assert_int_equal(r.slot[0].claim, 1 << 8 | CL_SLOT_LEFT);
+		playing = 3;
+		sum = cl_holder_reap(&r, watch, 10, 1000000, NULL, NULL);
+		assert_int_equal(sum.outlived, said ? 0 : 1);
+		assert_int_equal(sum.alive, 1);
+		assert_int_equal(sum.slots, 0);
+		assert_int_equal(cl_record_holders(&r, 0, NULL, 0), 1);
+		/* nobody claims the slot meanwhile */
+		w = play(4);
+		assert_int_equal(cl_holder_claim(&r, &w, 1, 50), 2);
+		playing = 3;
+		outlived = 0;
+		sum = cl_holder_reap(&r, watch, 20, 1000000, NULL, NULL);
+		assert_int_equal(sum.slots, 1);
+		assert_int_equal(sum.holds, 1);
+		assert_int_equal(r.slot[0].claim, 1 << 8 | CL_SLOT_FREE);
+		assert_true(cl_record_try_release(&r, 0));
+		drop_region(&r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -363,6 +416,7 @@ int main(void)
 		cmocka_unit_test(settling_begins_anew),
 		cmocka_unit_test(a_claim_without_an_identity_is_reaped_by_its_lock),
 		cmocka_unit_test(a_new_image_reaps_what_its_former_one_held),
+		cmocka_unit_test(a_former_image_that_is_outlived_is_reaped_later),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -219,10 +219,17 @@ static void a_holder_is_named_and_told_dead_or_alive(void **state)
 	assert_true(h[0].alive);
 	assert_true(h[0].since > 0);
 	assert_int_equal(holders_of(&view, 0, NULL, 0), 1);
+	/* its next program says so, and maps the file as well */
+	assert_false(h[0].called_exec);
+	atomic_fetch_add(&r.slot[0].claim, CL_SLOT_LEFT - CL_SLOT_CLAIMED);
+	assert_int_equal(holders_of(&view, 0, h, 2), 1);
+	assert_false(h[0].alive);
+	assert_true(h[0].called_exec);
 	close(go[1]);
 	child_judge(child);
 	assert_int_equal(holders_of(&view, 0, h, 2), 1);
 	assert_false(h[0].alive);
+	assert_false(h[0].called_exec);
 	assert_int_equal(holders_of(&view, CL_CHUNK, h, 2), 0);
 	close(go[0]), close(ready[0]), close(ready[1]);
 	drop_region(&r);
