@@ -148,7 +148,6 @@ static int open_file(struct cl_peer *peer, uint32_t file_id, const char **why)
 	}
 	drop_finished(dirfd);
 	err = cl_region_open_knowing(&peer->region, dirfd, file_id, &cl_self_known, why);
-	peer->region.is_outlived = cl_outlive_is_outlived;
 	close(dirfd);
 	return err;
 }
@@ -207,6 +206,8 @@ static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int
 		free(peer);
 		return NULL;
 	}
+	peer->region.is_outlived = cl_outlive_is_outlived;
+	cl_holder_reap_former(&peer->region, &cl_self.identity);
 	peer->file_id = file_id;
 	peer->slot = -1;
 	HASH_ADD(hh, peers, file_id, sizeof peer->file_id, peer);

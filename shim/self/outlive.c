@@ -40,8 +40,8 @@ static _Atomic pid_t initialized, refused;
 
 /*
  * The kernel counts the files that a user has in the queues of sockets, and refuses more than RLIMIT_NOFILE of them.
- * The program may send files, too.  So the living children of one image use at most this part of that number; its own file
- * comes on top, and other images of the user have as much.  A child looks at LOOKS bytes, at random, for one that nobody else
+ * The program may send files, too.  So the living children of one program use at most this part of that number; its own file
+ * comes on top, and other programs of the user have as much.  A child looks at LOOKS bytes, at random, for one that nobody else
  * has.  If three of four are taken, one of 10,000 children finds none.
  */
 enum { PART = 16, LOOKS = 32 };

@@ -8,7 +8,7 @@
  * such a process holds must not go when it dies.
  *
  * So a process that has called cuInit() takes a lock before its first fork, on one byte of the directory of exporter
- * files; its identity says on which.  The lock belongs to the open file, whose
+ * files.  Its identity says on which, and exec changes that: another program in the same process has other bytes.  The lock belongs to the open file, whose
  * descriptor is copied, closed and ended by exec as the driver's are: the kernel drops the lock when the
  * last copy is gone.  A process that ends is slow to close the driver's files: meanwhile the GPU still works for it.  So it
  * closes ours after those (base/last_closed.h).
@@ -47,7 +47,8 @@ void cl_outlive_keep(void);
 bool cl_outlive_took(void);
 
 /*
- * Returns 1 while a process that was forked by @who keeps the contexts of @who alive, which has ended, and 0 if none does.
+ * Returns 1 while a process that was forked by @who keeps the contexts of @who alive, which has ended or called exec, and 0
+ * if none does.
  * Returns -EMFILE, -ENFILE, -ENOMEM, -ENOSPC or -ENOLCK if that cannot be asked now; any other error counts as none.
  * Some system calls.  Any thread.
  */

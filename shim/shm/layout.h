@@ -15,7 +15,8 @@
  *     The exporter sets `opens` to 0 with each new generation.  An importer whose handle is
  *     stale may add to the next generation's count.  So `opens` decides only which block goes
  *     first where one must go, never whether a block may go.
- *     A reaper, with the byte lock of a dead slot, acts for the dead importer.
+ *     A reaper, with the byte lock of a dead slot, acts for the dead importer.  A program that finds a slot
+ *     which its process had before an exec marks that as left.
  *
  *  2. A hold is one bit, holder word [slot / 64][record], bit slot % 64.  One atomic instruction
  *     sets it, one clears it.  The number of holders is counted from the bits, never stored.  Two
@@ -95,7 +96,7 @@ struct cl_identity {
 	uint32_t pid;	     /* as its own PID namespace counts */
 	uint32_t time_ns;    /* inode of /proc/self/ns/time, which start_time depends on; 0: not known */
 	uint32_t pid_ns;     /* inode of /proc/self/ns/pid; 0: not known */
-	uint32_t image;	     /* a random number, which exec changes, and nothing else here; 0: not known */
+	uint32_t image;	     /* of the time at which this program first asked for it: exec changes it alone; 0: not known */
 	uint64_t start_time; /* field 22 of /proc/self/stat: clock ticks since boot */
 };
 
@@ -149,7 +150,7 @@ struct cl_record {
 	_Atomic uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
-_Static_assert(sizeof(struct cl_record) == 112, "layout 7");
+_Static_assert(sizeof(struct cl_record) == 112, "layout 8");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
 /*
@@ -281,7 +282,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 7");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 8");
 
 /*
  * A stack is named by the index of its first word, never 0.  That word has the number of
@@ -332,7 +333,7 @@ struct cl_import_entry {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_entry) == 64, "layout 7");
+_Static_assert(sizeof(struct cl_import_entry) == 64, "layout 8");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -357,7 +358,7 @@ struct cl_finding {
 	uint8_t why;		/* of a refusal: enum cl_why */
 	uint8_t unused[17];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 7");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 8");
 
 /*
  * What one device has in the limbo, for processes that need its memory.  A block counts as
@@ -448,15 +449,15 @@ struct cl_header {
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, exporter) == 64, "all layouts");
 _Static_assert(offsetof(struct cl_header, created) == 96, "all layouts");
-_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 7");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 7");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 7");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 7");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 7");
-_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 7");
-_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 7");
-_Static_assert(offsetof(struct cl_header, device) == 704, "layout 7");
-_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 7");
+_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 8");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 8");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 8");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 8");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 8");
+_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 8");
+_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 8");
+_Static_assert(offsetof(struct cl_header, device) == 704, "layout 8");
+_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 8");
 #define CL_HEADER_SIZE 2752u /* what header_size says */
 
 /*

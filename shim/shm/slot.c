@@ -264,22 +264,18 @@ static unsigned int look_at_all(struct cl_region *region, const struct cl_identi
 	return sum.slots;
 }
 
-/* Says that the program which claimed @slot has called exec.  Its lock tells it from another copy of this library here. */
+/*
+ * Says that the program which claimed @slot has called exec.  A reaper that is past its look at the claim makes the slot
+ * free all the same; one that is not leaves it, and the next look reaps it.
+ */
 static void mark_left(struct cl_region *region, unsigned int slot, uint64_t claim)
 {
-	/* if this fails, somebody has just reaped the slot.  A reaper at work makes it free after this */
-	if (region->locks->is_locked(region, CL_LOCK_SLOT(slot)) == 0)
-		atomic_compare_exchange_strong_explicit(&region->slot[slot].claim, &claim,
-							(claim & ~0xffull) | CL_SLOT_LEFT, memory_order_acq_rel,
-							memory_order_relaxed);
+	/* if this fails, somebody has just reaped the slot */
+	atomic_compare_exchange_strong_explicit(&region->slot[slot].claim, &claim, (claim & ~0xffull) | CL_SLOT_LEFT,
+						memory_order_acq_rel, memory_order_relaxed);
 }
 
-/*
- * Reaps slots that this process had before it called exec: they have its pid and start time, but
- * its locks and its CUDA context went with exec, and what it held with them, unless a child that it had forked keeps
- * the context alive.  A slot that stays is marked: from now on this process maps the file, and seems to be its owner.
- */
-static void reap_former_image(struct cl_region *region, const struct cl_identity *self)
+void cl_holder_reap_former(struct cl_region *region, const struct cl_identity *self)
 {
 	struct each_hold nobody = { NULL, NULL, 0 };
 	struct cl_reaped sum = { 0 };
@@ -297,14 +293,14 @@ static void reap_former_image(struct cl_region *region, const struct cl_identity
 		if (who.pid != self->pid || who.pid_ns != self->pid_ns || who.start_time != self->start_time)
 			continue;
 		reap_one(region, slot, claim, &who, &sum, &nobody);
-		if (atomic_load_explicit(&s->claim, memory_order_relaxed) == claim)
+		if (who.image != self->image)
 			mark_left(region, slot, claim);
 	}
 }
 
 int cl_holder_claim(struct cl_region *region, const struct cl_identity *self, uint64_t now, uint64_t settle)
 {
-	reap_former_image(region, self);
+	cl_holder_reap_former(region, self);
 	look_at_some(region, self, now, settle);
 	for (int round = 0; round < 2; round++) {
 		for (unsigned int slot = 0; slot < CL_SLOTS; slot++)

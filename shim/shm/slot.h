@@ -4,7 +4,8 @@
  *
  * A process owns a slot once it has claimed it, by one compare-and-swap, while it held the
  * slot's byte lock.  It takes the lock before the claim and keeps it for life, so the owner of a
- * claimed slot whose lock is free is dead (liveness.c knows the exceptions).  A reaper takes that
+ * claimed slot whose lock is free is dead (liveness.c knows the exceptions).  The owner of a slot that
+ * is marked as left has called exec, and is dead for sure.  A reaper takes that
  * lock, clears the slot's bits, and frees the slot last.  If the reaper is killed before that, the
  * next one does all of it again.
  *
@@ -35,6 +36,13 @@ struct cl_slot_watch {
  * file for later claimants.
  */
 int cl_holder_claim(struct cl_region *region, const struct cl_identity *self, uint64_t now, uint64_t settle);
+/*
+ * Reaps the slots of the programs that the process @self was before it called exec: they have its pid and start time, but
+ * their locks and CUDA contexts went with exec, and what they held with them.  One whose contexts a forked child keeps
+ * alive, or may, is marked as left.  This process calls it as soon as it maps @region, since from then on it seems to be
+ * the owner (liveness.h).  cl_holder_claim() does the same.
+ */
+void cl_holder_reap_former(struct cl_region *region, const struct cl_identity *self);
 /* Gives @slot back, which holds nothing any more. */
 void cl_holder_release(struct cl_region *region, unsigned int slot);
 

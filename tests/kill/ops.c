@@ -127,6 +127,7 @@ static void run_claim_beside_a_child(struct world *w, struct cl_region *r)
 {
 	/* a child of its image before exec lives: that image's slot stays, and is marked */
 	r->is_outlived = is_outlived;
+	w->self.image++;
 	run_claim(w, r);
 }
 static void run_open(struct world *w, struct cl_region *r)

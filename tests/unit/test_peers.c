@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "shim/importer/peers.h"
+#include "shim/self/outlive.h"
 
 enum { MANY = 200, MOST_IDLE = 64, HELD = 3 };
 
@@ -232,6 +233,63 @@ IN_A_CHILD(the_last_descriptor_goes_after_those_that_are_not_needed)
 	finish();
 }
 
+static const struct cl_region *get(int n)
+{
+	int err = 0;
+	struct cl_peer *peer;
+
+	cl_lock(&cl_imports_lock);
+	peer = cl_peer_get(stamp_of(&exporters.handle[n]).file_id, &err);
+	cl_unlock(&cl_imports_lock);
+	CHECK(peer);
+	return &peer->region;
+}
+
+/* With the last descriptor the file is opened by its path, and has none. */
+IN_A_CHILD(each_file_can_tell_who_is_outlived)
+{
+	struct rlimit few = { 4096, 4096 };
+
+	start();
+	CHECK(get(0)->fd >= 0 && get(0)->is_outlived == cl_outlive_is_outlived);
+	/* it stays open, so that it has no descriptor to give */
+	open_from(1);
+	cl_self_spare_restore();
+	CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+	while (dup(0) >= 0)
+		;
+	for (int n = 2; get(n)->fd >= 0; n++)
+		CHECK(n < MOST_IDLE && get(n)->is_outlived == cl_outlive_is_outlived);
+	for (int n = 2; n < MOST_IDLE; n++)
+		if (is_kept_open(n))
+			CHECK(get(n)->fd == -1 && get(n)->is_outlived == cl_outlive_is_outlived);
+	finish();
+}
+
+/* This process maps the file from then on, so that the exporter takes it for the owner of that slot. */
+IN_A_CHILD(what_a_former_program_held_goes_as_soon_as_a_file_is_opened)
+{
+	int dir = open(folder, O_RDONLY | O_DIRECTORY);
+	struct cl_identity former;
+	struct cl_region region;
+	uint8_t handle[64];
+
+	start();
+	/* before this process has the file among its peers: a close drops all its locks on a file */
+	CHECK_EQUAL(cl_memory_close(open_from(1)), CUDA_SUCCESS);
+	former = cl_self.identity;
+	former.image++;
+	CHECK(former.start_time);
+	CHECK_EQUAL(cl_region_open(&region, dir, stamp_of(&exporters.handle[0]).file_id, NULL), 0);
+	CHECK_EQUAL(cl_holder_claim(&region, &former, cl_now(), 0), 0);
+	cl_record_handle(&region, 0, handle);
+	CHECK_EQUAL(cl_record_hold(&region, 0, 0, 0, handle), 0);
+	cl_region_close(&region);
+	get(0);
+	CHECK_EQUAL(holders_of(0), 0);
+	finish();
+}
+
 /* A program that may have few descriptors gets back nearly all, whether it asked for that before or later. */
 IN_A_CHILD(where_descriptors_are_few_few_are_kept)
 {
@@ -267,6 +325,8 @@ int main(void)
 		cmocka_unit_test(who_is_used_again_stays),
 		cmocka_unit_test(what_is_held_is_never_closed),
 		cmocka_unit_test(the_last_descriptor_goes_after_those_that_are_not_needed),
+		cmocka_unit_test(each_file_can_tell_who_is_outlived),
+		cmocka_unit_test(what_a_former_program_held_goes_as_soon_as_a_file_is_opened),
 		cmocka_unit_test(where_descriptors_are_few_few_are_kept),
 	};
 
