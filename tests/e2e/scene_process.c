@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenes of what processes do besides sharing (12): contexts that end, fork, exec, threads,
+ * Scenes of what processes do besides sharing (12): contexts that end, fork, threads,
  * closed descriptors; frees that wait for kernels (15); and processes that share nothing (13).
  */
 #include <dirent.h>
@@ -120,7 +120,7 @@ static void importer_resets(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
-/* -------------------------------------------------------------- fork and exec */
+/* ----------------------------------------------------------------------- fork */
 static void forks(void)
 {
 	static const struct {
@@ -211,90 +211,6 @@ static void fork_calls(void)
 	for (int i = 0; i < 4; i++)
 		ok(said_to[0][i] == said_to[1][i], "12 %s in a child: as bare (%llu, bare %llu)", calls[i],
 		   (unsigned long long)said_to[0][i], (unsigned long long)said_to[1][i]);
-}
-
-/* After exec the process is another image: what it held or shared is gone. */
-static void execs(void)
-{
-	struct actor *p = ENTER("P", .env = GRACE);
-	struct actor *c = ENTER("C", .env = GRACE);
-	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), import;
-	struct handle handle = export_block(p, block);
-	double took, settled;
-	bool back;
-
-	(void)neighbour;
-	open_block(c, &handle);
-	free_block(p, block);
-	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
-	back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
-	note("memory returned %.1f ms after C's exec", took);
-	ok(back && took < 1500, "12 C execs while it holds a block: P gets the address again");
-	ASK(c, begin);
-	handle = export_block(p, block);
-	import = open_block(c, &handle);
-	ok(reads(c, import, SMALL, NEXT, NULL), "12 and the new image opens the next block");
-	free_block(p, block);
-	ok(!claim(p, block, SMALL, OWN), "12 the new image holds that block");
-	/* now P execs, and C still reads */
-	tell(p, OP_exec, NULL, (const uint64_t[6]){ 0 });
-	ASK(p, begin);
-	ok(reads(c, import, SMALL, NEXT, NULL), "12 P execs: C still reads its own bytes");
-	close_block(c, import);
-	block = alloc_filled(p, SMALL, OWN);
-	handle = export_block(p, block);
-	import = open_block(c, &handle);
-	ok(reads(c, import, SMALL, OWN, NULL), "12 P's new image continues to share");
-	close_block(c, import);
-	free_block(p, block);
-	leave(c);
-	leave(p);
-	/* the next process that shares removes the file of P's old image */
-	settled = now_ms() + 500;
-	while (watch_until(settled))
-		;
-	p = ENTER("Q");
-	export_block(p, alloc(p, SMALL));
-	leave(p);
-	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
-}
-
-/*
- * The program that C becomes forks, too.  Its own child must not keep what the former one held, a child of the former
- * one must, although C maps P's file again.
- */
-static void exec_forks(void)
-{
-	struct actor *p = ENTER("P", .env = GRACE " CULIMBO_SETTLE=2s"); /* C forks before that */
-	struct actor *c = ENTER("C", .env = GRACE);
-	uint64_t neighbour = alloc(p, SMALL), block = alloc_filled(p, SMALL, OWN), other;
-	struct handle handle = export_block(p, block);
-	double took;
-	bool back;
-	pid_t child;
-
-	(void)neighbour;
-	open_block(c, &handle);
-	free_block(p, block);
-	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
-	ASK(c, begin);
-	child = (pid_t)ASK(c, fork_outlives, 0)->v[0];
-	back = claim_within(p, block, SMALL, NEXT, SOON_MS, &took);
-	ok(back, "12 C execs while it holds a block, and forks: P gets the address again (after %.1f ms)", took);
-	handle = export_block(p, block);
-	open_block(c, &handle);
-	free_block(p, block);
-	tell(c, OP_exec, NULL, (const uint64_t[6]){ 0 });
-	ASK(c, begin);
-	other = alloc_filled(p, SMALL, OWN);
-	handle = export_block(p, other);
-	open_block(c, &handle);
-	ok(!claim_within(p, block, SMALL, NEXT, 1000, &took),
-	   "12 a child of the former program lives, and C opens another block of P: P does not get the address for 1 s");
-	kill(child, SIGKILL);
-	ok(claim_within(p, block, SMALL, NEXT, SOON_MS, &took), "12 and gets it when that child has ended");
-	leave(c);
-	leave(p);
 }
 
 /* ------------------------------------------------------------ many threads */
@@ -566,8 +482,6 @@ const struct scene process_scenes[] = {
 	{ "importer-resets", importer_resets, 0 },
 	{ "fork", forks, 0 },
 	{ "fork-calls", fork_calls, 0 },
-	{ "exec", execs, 0 },
-	{ "exec-forks", exec_forks, 0 },
 	{ "threads-small", threads_small, SCENE_ALONE },
 	{ "threads-big", threads_big, SCENE_ALONE },
 	{ "closed-descriptors", closed_descriptors, 0 },

@@ -548,7 +548,7 @@ bool refused(int result)
 
 /* --------------------------------------------------------------------- main */
 static const struct scene *const all[] = { memory_scenes, death_scenes,	  pressure_scenes,
-					   event_scenes,  process_scenes, green_scenes,
+					   event_scenes,  process_scenes, exec_scenes, green_scenes,
 					   odd_scenes,	  report_scenes,  random_scenes,
 					   stream_scenes, pool_scenes, virtual_scenes, async_scenes,
 					   shared_scenes };

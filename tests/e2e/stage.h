@@ -57,7 +57,7 @@ struct scene {
 
 /* Each file of scenes has a list, which ends with a NULL name. */
 extern const struct scene memory_scenes[], death_scenes[], pressure_scenes[], event_scenes[],
-	process_scenes[], green_scenes[], odd_scenes[], report_scenes[], random_scenes[],
+	process_scenes[], exec_scenes[], green_scenes[], odd_scenes[], report_scenes[], random_scenes[],
 	stream_scenes[], pool_scenes[], virtual_scenes[], async_scenes[], shared_scenes[];
 
 /* ------------------------------------------------------------------ results */

@@ -543,6 +543,7 @@ const struct scene memory_scenes[] = {
 /* The stage wants a list for each of its kinds; here there is one. */
 const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { { .name = NULL } },
 	event_scenes[] = { { .name = NULL } }, process_scenes[] = { { .name = NULL } },
+	exec_scenes[] = { { .name = NULL } },
 	green_scenes[] = { { .name = NULL } },
 	odd_scenes[] = { { .name = NULL } }, report_scenes[] = { { .name = NULL } },
 	random_scenes[] = { { .name = NULL } }, stream_scenes[] = { { .name = NULL } },
