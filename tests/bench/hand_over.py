@@ -88,10 +88,10 @@ def alone_of(said):
     return times
 
 
-def default_of(said, name='default'):
+def default_of(said, name='default', kind=''):
     """Of what a process printed that uses the default pool alone: to the real one by turns."""
     direct = said[name + '-direct']
-    return 1 + statistics.median(a - b for a, b in zip(said[name], direct)) / quartile(direct)
+    return 1 + statistics.median(a - b for a, b in zip(said[name + kind], direct)) / quartile(direct)
 
 
 def control_of(name):
@@ -188,7 +188,7 @@ def main():
     lines = []
 
     times, again, alone, default = {}, [], {False: [], True: []}, {False: [], True: []}
-    chunk = {False: [], True: []}
+    chunk, exportable = {False: [], True: []}, {False: [], True: []}
     began, longest, done = time.monotonic(), 0.0, 0
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as folder:
         bench = Bench(args, pathlib.Path(folder))
@@ -227,6 +227,8 @@ def main():
                     raise RuntimeError(f"hand_over default: {'no' if ours else 'a'} pool stands in for the default one")
                 default[ours].append(default_of(said))
                 chunk[ours].append(default_of(said, 'default-chunk'))
+                exportable[ours].append((default_of(said, 'default', '-exportable'),
+                                         default_of(said, 'default-chunk', '-exportable')))
                 left = max(left, said['default-left'][0])
             longest = max(longest, time.monotonic() - started)
 
@@ -285,6 +287,9 @@ def main():
               '%.4f (%.4f to %.4f)' % (statistics.median(default[ours]), *interval(default[ours])))
         print('#   with a chunk that it takes from the driver and gives back (not judged: the driver asks a price for '
               'exportable memory): %.4f (%.4f to %.4f)' % (statistics.median(chunk[ours]), *interval(chunk[ours])))
+        print("#   the driver's own price, a pool that can be exported past any preload: "
+              + '; with a chunk '.join('%.4f (%.4f to %.4f)' % (statistics.median(price), *interval(price))
+                                       for price in zip(*exportable[ours])))
     print(f'# after its turn a pool kept {left:.0f} bytes at most')
     lines += all_judged_alone(alone, default)
     for number, (good, text) in enumerate(lines, 1):

@@ -20,7 +20,8 @@
  * default pool that the program gets ("default"), and the device's real one, past any preload ("default-direct").  After
  * each turn the pool gives its memory back; "default-left" has the most that was left to it, in bytes.  The line
  * "default-stands-in" has 1 if the first is not the real one.  "default-chunk" is what it takes when the pool takes its
- * chunk from the driver and gives it back.
+ * chunk from the driver and gives it back.  "default-exportable" and "default-chunk-exportable" are those of a pool that
+ * can be exported, past any preload, too: the driver's own price.
  */
 #include <dlfcn.h>
 #include <sched.h>
@@ -269,34 +270,37 @@ static double timed_pool(CUresult(CUDAAPI *set)(CUdevice, CUmemoryPool), CUmemor
 void hand_over_default(unsigned int count)
 {
 	const struct cuda_door given = cu;
-	CUmemoryPool pool, real, in_use;
+	static const char *const names[] = { "-direct", "", "-exportable" };
+	enum { REAL, GIVEN, OTHER, TURNS };
+	const CUmemPoolProps exportable = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+					    .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+					    .handleTypes = POSIX_FD };
+	CUmemoryPool pool[TURNS], in_use;
 	cuuint64_t left = 0;
-	double *took[2], *chunk[2]; /* past any preload, and through the functions that the program gets */
+	double *took[TURNS], *chunk[TURNS];
 
 	start(count);
-	for (unsigned int i = 0; i < 2; i++) {
+	for (unsigned int i = 0; i < TURNS; i++) {
 		took[i] = batches();
 		chunk[i] = batches();
 	}
-	CUDA(get_pool(&pool, 0));
-	CUDA(direct_default_pool(&real, 0));
-	CUDA(set_pool(0, pool));
+	CUDA(get_pool(&pool[GIVEN], 0));
+	CUDA(direct_default_pool(&pool[REAL], 0));
+	CUDA(direct_pool_create(&pool[OTHER], &exportable));
+	CUDA(set_pool(0, pool[GIVEN]));
 	CUDA(direct_pool(&in_use, 0));
 	for (unsigned int batch = 0; batch <= rounds; batch++)
-		for (unsigned int turn = 0; turn < 2; turn++) {
-			bool through = (turn ^ batch) & 1;
+		for (unsigned int turn = 0; turn < TURNS; turn++) {
+			unsigned int i = (turn + batch) % TURNS;
 
-			cu = through ? given : direct;
-			took[through][batch] = timed_pool(through ? set_pool : direct_set_pool, through ? pool : real,
-							  &chunk[through][batch], &left);
+			cu = i == GIVEN ? given : direct;
+			took[i][batch] = timed_pool(i == GIVEN ? set_pool : direct_set_pool, pool[i], &chunk[i][batch], &left);
 		}
 	cu = given;
-	printf("default-stands-in ns %d\ndefault-left ns %llu\n", in_use != real, (unsigned long long)left);
-	say("default", "", took[1]);
-	say("default", "-direct", took[0]);
-	say("default-chunk", "", chunk[1]);
-	say("default-chunk", "-direct", chunk[0]);
-	for (unsigned int i = 0; i < 2; i++) {
+	printf("default-stands-in ns %d\ndefault-left ns %llu\n", in_use != pool[REAL], (unsigned long long)left);
+	for (unsigned int i = 0; i < TURNS; i++) {
+		say("default", names[i], took[i]);
+		say("default-chunk", names[i], chunk[i]);
 		free(took[i]);
 		free(chunk[i]);
 	}
