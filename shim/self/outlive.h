@@ -8,10 +8,10 @@
  * such a process holds must not go when it dies.
  *
  * So a process that has called cuInit() takes a lock before its first fork, on one byte of the directory of exporter
- * files.  Its identity says on which, and exec changes that: another program in the same process has other bytes.  The lock belongs to the open file, whose
- * descriptor is copied, closed and ended by exec as the driver's are: the kernel drops the lock when the
- * last copy is gone.  A process that ends is slow to close the driver's files: meanwhile the GPU still works for it.  So it
- * closes ours after those (base/last_closed.h).
+ * files.  Its identity says on which, and exec changes that: the next program of the process has other bytes.  The lock
+ * belongs to the open file, whose descriptor is copied, closed and ended by exec as the driver's are: the kernel drops the
+ * lock when the last copy is gone.  A process that ends is slow to close the driver's files: meanwhile the GPU still works
+ * for it.  So it closes ours after those (base/last_closed.h).
  *
  * Several such processes may be killed at the same time.  Then one of them may close the last copy of our file, while
  * another one is at work on the driver's.  So each forked child locks another byte through an open file of its own, and

@@ -96,7 +96,7 @@ struct cl_identity {
 	uint32_t pid;	     /* as its own PID namespace counts */
 	uint32_t time_ns;    /* inode of /proc/self/ns/time, which start_time depends on; 0: not known */
 	uint32_t pid_ns;     /* inode of /proc/self/ns/pid; 0: not known */
-	uint32_t image;	     /* of the time at which this program first asked for it: exec changes it alone; 0: not known */
+	uint32_t image;	     /* of the program: made of the time when it was first asked for; 0: not known */
 	uint64_t start_time; /* field 22 of /proc/self/stat: clock ticks since boot */
 };
 
