@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim/base/clock.h"
 #include "shim/base/descriptor.h"
 #include "shim/base/last_closed.h"
 #include "shim/base/options.h"

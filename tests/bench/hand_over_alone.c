@@ -291,7 +291,8 @@ void hand_over_default(unsigned int count)
 	CUDA(direct_pool(&in_use, 0));
 	for (unsigned int batch = 0; batch <= rounds; batch++)
 		for (unsigned int turn = 0; turn < TURNS; turn++) {
-			unsigned int i = (turn + batch) % TURNS;
+			/* each of the six orders in turn, so that none of the three always follows another */
+			unsigned int i = (batch + (batch & 1 ? TURNS - turn : turn)) % TURNS;
 
 			cu = i == GIVEN ? given : direct;
 			took[i][batch] = timed_pool(i == GIVEN ? set_pool : direct_set_pool, pool[i], &chunk[i][batch], &left);
