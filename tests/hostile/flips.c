@@ -119,7 +119,8 @@ static int write_report_data(struct cl_region *r)
 	atomic_store(&r->header->imports, 2);
 	atomic_store(&r->header->findings, 2);
 	atomic_store(&r->header->stack_words, sizeof stack / sizeof stack[0]);
-	r->record[0].export_stack = r->record[1].free_stack = 1;
+	r->record[0].export_stack = 1;
+	r->record[1].free_stack = 1;
 	return 0;
 }
 

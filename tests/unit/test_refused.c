@@ -285,16 +285,17 @@ static CUresult CUDAAPI properties(CUmemAllocationProp *prop, CUmemGenericAlloca
 	return handle == 0x66 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* Returns the record of @call, whose refusals here all have one place. */
-static struct cl_finding note_of(enum cl_call call)
+/* Returns the record of @call, whose refusals here all have one place.  The next call overwrites it. */
+static const struct cl_finding *note_of(enum cl_call call)
 {
+	static const struct cl_finding none;
+	static struct cl_finding f;
 	struct cl_view view = own();
-	struct cl_finding f;
 
 	for (uint32_t i = 0; i < cl_view_findings(&view); i++)
 		if (cl_view_finding(&view, i, &f) && f.kind == CL_FINDING_DESCRIPTOR && f.call == call)
-			return f;
-	return (struct cl_finding){ .times = 0 };
+			return &f;
+	return &none;
 }
 
 IN_A_CHILD(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known)
@@ -310,29 +311,29 @@ IN_A_CHILD(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known)
 	cl_descriptor_note(CL_CALL_EXPORT, 0x10);
 	cl_descriptor_note(CL_CALL_EXPORT, 0x20);
 	cl_descriptor_note(CL_CALL_EXPORT, 0x30);
-	CHECK_EQUAL(note_of(CL_CALL_EXPORT).times, 4);
-	CHECK_EQUAL(note_of(CL_CALL_EXPORT).bytes, 8 * MIB);
-	CHECK_EQUAL(note_of(CL_CALL_EXPORT).device, 2);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT)->times, 4);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT)->bytes, 8 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT)->device, 2);
 	/* the handle is another allocation's now */
 	cl_descriptor_created(0x10, MIB);
 	cl_descriptor_note(CL_CALL_EXPORT, 0x10);
-	CHECK_EQUAL(note_of(CL_CALL_EXPORT).bytes, 9 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT)->bytes, 9 * MIB);
 	/* a device that is not told, as of a pool */
 	cl_descriptor_note(CL_CALL_EXPORT_FABRIC, 0x66);
-	CHECK_EQUAL(note_of(CL_CALL_EXPORT_FABRIC).device, CL_NO_DEVICE);
+	CHECK_EQUAL(note_of(CL_CALL_EXPORT_FABRIC)->device, CL_NO_DEVICE);
 	cl_descriptor_note(CL_CALL_POOL_EXPORT, 0);
-	CHECK_EQUAL(note_of(CL_CALL_POOL_EXPORT).made, CL_MADE_POOL);
-	CHECK_EQUAL(note_of(CL_CALL_POOL_EXPORT).device, CL_NO_DEVICE);
+	CHECK_EQUAL(note_of(CL_CALL_POOL_EXPORT)->made, CL_MADE_POOL);
+	CHECK_EQUAL(note_of(CL_CALL_POOL_EXPORT)->device, CL_NO_DEVICE);
 	/* an import has its size when it is mapped, and once */
 	CHECK(!cl_descriptor_imports_wait());
 	cl_descriptor_note(CL_CALL_IMPORT, 0x40);
 	CHECK(cl_descriptor_imports_wait());
 	cl_descriptor_mapped(0x50, MIB);
-	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 0);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT)->bytes, 0);
 	cl_descriptor_mapped(0x40, 3 * MIB);
 	cl_descriptor_mapped(0x40, 3 * MIB);
-	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 3 * MIB);
-	CHECK_EQUAL(note_of(CL_CALL_IMPORT).times, 1);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT)->bytes, 3 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT)->times, 1);
 	CHECK(!cl_descriptor_imports_wait());
 	view = own();
 	CHECK_EQUAL(cl_view_finding_count(&view, CL_FINDING_DESCRIPTOR), 8);
@@ -341,9 +342,9 @@ IN_A_CHILD(descriptors_are_counted_with_their_bytes_as_far_as_these_are_known)
 		cl_descriptor_created(0x1000 + 16 * i, MIB);
 		cl_descriptor_note(CL_CALL_IMPORT, 0x1000 + 16 * i);
 	}
-	CHECK_EQUAL(note_of(CL_CALL_IMPORT).times, 20001);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT)->times, 20001);
 	cl_descriptor_mapped(0x1000 + 16 * 19999, MIB);
-	CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 4 * MIB);
+	CHECK_EQUAL(note_of(CL_CALL_IMPORT)->bytes, 4 * MIB);
 }
 
 IN_A_CHILD(a_forked_child_counts_none_of_its_parents_imports_by_descriptor)
@@ -359,7 +360,7 @@ IN_A_CHILD(a_forked_child_counts_none_of_its_parents_imports_by_descriptor)
 		cl_descriptor_mapped(0x40, MIB);
 		cl_descriptor_mapped(0x50, 2 * MIB);
 		CHECK(!cl_descriptor_imports_wait());
-		CHECK_EQUAL(note_of(CL_CALL_IMPORT).bytes, 2 * MIB);
+		CHECK_EQUAL(note_of(CL_CALL_IMPORT)->bytes, 2 * MIB);
 		_exit(0);
 	}
 	child_judge(child);
