@@ -137,7 +137,7 @@ static CUresult refuse(CUdeviceptr *dptr, CUipcMemHandle handle, const struct cl
 		memcpy(copy.reserved, form, 8 + CL_POOL_DRIVERS);
 		memcpy(copy.reserved + 56, form->data + 56, 8);
 	}
-	cl_look_up(&resolved, &copy, CL_MEMORY);
+	cl_look_up(&resolved, &copy, CL_POOL);
 	memcpy(&resolved.pid, handle.reserved + offsetof(struct cl_pool_handle, pid), sizeof resolved.pid);
 	if (resolved.own)
 		return cl_open_refuse(&resolved, CL_POOL);
@@ -157,7 +157,7 @@ static CUresult open_own(const struct cl_pool_resolved *resolved, CUdeviceptr *d
 {
 	struct cl_pool_form form = resolved->form;
 	struct cl_resolved plain = { .handle = form.zeros, .stamp = resolved->stamp, .pid = resolved->handle.pid,
-				     .own = true, .known = true };
+				     .kind = CL_POOL, .own = true, .known = true };
 	int err;
 
 	/* in the form of a handle, without a stamp */

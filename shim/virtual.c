@@ -440,7 +440,7 @@ CUresult cl_virtual_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned in
 	result = cl_virtual_current_device(&device);
 	if (result != CUDA_SUCCESS)
 		return result;
-	cl_look_up(&resolved, &handle, CL_MEMORY);
+	cl_look_up(&resolved, &handle, CL_VIRTUAL);
 	if (resolved.own)
 		return open_own(&resolved, dptr);
 	result = cl_open_begin(&o, &resolved, CL_VIRTUAL);

@@ -34,11 +34,12 @@ void cl_block_each(struct cl_blocks *blocks, enum cl_kind kind,
 /* -------------------------------------------------------------------- handles */
 /*
  * The fingerprint leaves out bytes 0 to 7: they name the context that was current at the export, so
- * one block has two handles in two contexts.  The driver opens either (measured).
+ * one block has two handles in two contexts.  The driver opens either (measured).  It leaves out bytes 56 to 63, as a
+ * record does: they are zero, or name the same memory again for other GPUs (shm/handle.h).
  */
 static inline uint64_t fingerprint_of(const uint8_t *handle)
 {
-	return cl_fingerprint(handle + 8, cl_word_at(handle, 7));
+	return cl_fingerprint(handle + 8, 0);
 }
 
 bool cl_block_has_handle(const struct cl_block *block, const void *handle)

@@ -18,20 +18,11 @@
 #include "shim/limbo/limbo.h"
 #include "shim/limbo/pool_imports.h"
 #include "shim/self/self.h"
+#include "shim/shm/handle.h"
 
-static void stamp(struct cl_exporter *ex, void *handle, uint32_t record, uint32_t generation)
+static inline void stamp(struct cl_exporter *ex, void *handle, enum cl_kind kind, uint32_t record, uint32_t generation)
 {
-	uint64_t tail = cl_region_stamp(ex->blocks.region, record, generation);
-
-	memcpy((char *)handle + 56, &tail, sizeof tail);
-}
-
-static bool has_room_for_stamp(const void *handle)
-{
-	uint64_t tail;
-
-	memcpy(&tail, (const char *)handle + 56, sizeof tail);
-	return !tail;
+	cl_handle_put_stamp(handle, kind, cl_region_stamp(ex->blocks.region, record, generation));
 }
 
 /* Pins @block: culimbo does not see who opens it, so it is never given back. */
@@ -56,7 +47,7 @@ static void pin_unstamped_locked(struct cl_exporter *ex, const struct cl_block *
 		return;
 	}
 	cl_log_once(CL_LOG_WARN,
-		    "this driver uses all 64 bytes of an IPC handle and leaves no room for culimbo's stamp: "
+		    "this driver uses bytes of an IPC handle that others leave unused, so there is no room for culimbo's stamp: "
 		    "importers cannot say what they hold, so what this process shares is kept until it ends, "
 		    "freed or not. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept");
 }
@@ -72,8 +63,8 @@ static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *
 	if (block->record == CL_NO_RECORD)
 		return;
 	cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);
-	if (has_room_for_stamp(handle))
-		stamp(ex, handle, block->record, generation);
+	if (cl_handle_has_room(handle, block->kind))
+		stamp(ex, handle, block->kind, block->record, generation);
 	else
 		pin_unstamped_locked(ex, block);
 }
@@ -191,10 +182,10 @@ enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handl
 	block = cl_block_find(&ex->blocks, CL_MEMORY, dptr);
 	if (!block) {
 		as = CL_EXPORT_NEW;
-	} else if (cl_export_is_simple_locked(block) && has_room_for_stamp(handle->reserved) &&
+	} else if (cl_export_is_simple_locked(block) && cl_handle_has_room(handle->reserved, CL_MEMORY) &&
 		   cl_block_has_handle(block, handle->reserved)) {
 		/* reads the clock under the lock, so that an earlier time never overwrites a later one */
-		stamp(ex, handle->reserved, block->record,
+		stamp(ex, handle->reserved, CL_MEMORY, block->record,
 		      cl_record_export_again(ex->blocks.region, block->record, cl_now()));
 		cl_count_locked(exports);
 		cl_live_add_locked(ex->blocks.region, CL_LIVE_HANDLES, 1);

@@ -16,21 +16,20 @@
 #include "shim/self/own_file.h"
 #include "shim/self/self.h"
 #include "shim/shm/gc.h"
+#include "shim/shm/handle.h"
 #include "shim/shm/pool_data.h"
 
 /* ------------------------------------------------------------- which block it is */
-static uint64_t tail_of(const void *handle)
+/* Makes the handle what the driver made, as far as the driver reads it: zeros where the stamp was. */
+static inline void unstamp(struct cl_resolved *resolved)
 {
-	uint64_t tail;
-
-	memcpy(&tail, (const char *)handle + 56, sizeof tail);
-	return tail;
+	cl_handle_put_stamp(resolved->handle, resolved->kind, 0);
 }
 
-/* Makes the handle what the driver made: zeros where the stamp was. */
-static void unstamp(uint8_t handle[64])
+static void stamp_again(struct cl_resolved *resolved, uint64_t stamp)
 {
-	memset(handle + 56, 0, 8);
+	cl_handle_put_stamp(resolved->handle, resolved->kind, stamp);
+	resolved->stamp = cl_stamp_unpack(stamp);
 }
 
 /*
@@ -45,7 +44,7 @@ static bool look_up_own(struct cl_resolved *resolved)
 	ours = cl_own.file_id == resolved->stamp.file_id;
 	resolved->own = ours && cl_region_has_stamped(&cl_own, &resolved->stamp);
 	if (resolved->own)
-		unstamp(resolved->handle);
+		unstamp(resolved);
 	cl_unlock(&cl_exports_lock);
 	return ours;
 }
@@ -59,8 +58,7 @@ static __attribute__((noinline)) bool look_up_successor_locked(struct cl_resolve
 {
 	if (!cl_hold_succeeded_locked(peer))
 		return false;
-	memcpy(resolved->handle + 56, &tail, sizeof tail);
-	resolved->stamp = cl_stamp_unpack(tail);
+	stamp_again(resolved, tail);
 	resolved->err = *err = 0;
 	return true;
 }
@@ -87,7 +85,7 @@ static inline __attribute__((always_inline)) void look_up_others_locked(struct c
 			continue;
 		}
 		/* the driver must get the handle as it made it */
-		unstamp(resolved->handle);
+		unstamp(resolved);
 		resolved->known = true;
 		resolved->err = cl_hold_get_locked(peer, &resolved->stamp, resolved->handle, &resolved->hold);
 		if (last && resolved->err == -EAGAIN)
@@ -142,8 +140,7 @@ static __attribute__((noinline, cold)) void look_up_later(struct cl_resolved *re
 
 	do {
 		last = !cl_hold_wait(&wait);
-		memcpy(resolved->handle + 56, &tail, sizeof tail);
-		resolved->stamp = cl_stamp_unpack(tail);
+		stamp_again(resolved, tail);
 		resolved->err = 0;
 	} while (!look_up_once(resolved, tail, turn, key, last));
 }
@@ -159,9 +156,9 @@ look_up(struct cl_resolved *resolved, uint64_t tail, struct cl_turn *turn, uint6
 
 void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 {
-	*resolved = (struct cl_resolved){ .handle = handle };
-	memcpy(&resolved->pid, resolved->handle + (kind == CL_MEMORY ? 8 : 0), sizeof resolved->pid);
-	look_up(resolved, tail_of(handle), NULL, 0);
+	*resolved = (struct cl_resolved){ .handle = handle, .kind = kind };
+	memcpy(&resolved->pid, resolved->handle + (kind == CL_EVENT ? 0 : 8), sizeof resolved->pid);
+	look_up(resolved, cl_handle_stamp(handle, kind), NULL, 0);
 }
 
 /* Says that the data of a pool's block have a stamp of process @pid with @version, which is not ours. */
@@ -178,7 +175,7 @@ bool cl_look_up_pool(struct cl_resolved *resolved, struct cl_pool_form *form, st
 	uint64_t fingerprint = cl_pool_fingerprint(form->data), stamp = cl_word_at(form->data, 7);
 	unsigned int version;
 
-	*resolved = (struct cl_resolved){ .handle = form->zeros };
+	*resolved = (struct cl_resolved){ .handle = form->zeros, .kind = CL_POOL };
 	*key = cl_turn_key(fingerprint);
 	turn->key = 0;
 	version = cl_pool_stamp_version(form->data, fingerprint, &resolved->pid);

@@ -13,11 +13,12 @@
 /* ------------------------------------------------------------- which block it is */
 /* A resolved handle: what the 64 bytes that a program wants opened name. */
 struct cl_resolved {
-	uint8_t *handle;    /* for the driver: as it made it if `known`, else as the program gave it */
+	uint8_t *handle;    /* for the driver: without the stamp if `known`, else as the program gave it */
 	struct cl_hold *hold;  /* taken for this open; NULL: own, refused, pinned or unmanaged */
 	struct cl_stamp stamp;
 	uint32_t pid;	    /* of its exporter, as the driver's handle has it */
 	int err;	    /* why it may not be opened, -errno, or 0 */
+	enum cl_kind kind;  /* says where the stamp is in ->handle */
 	bool known;	    /* the stamp is of our own file, or of an exporter whose file we have */
 	bool own;	    /* the stamp is of our own file */
 	bool exporter_gone;	    /* the directory that the stamp names is here, and the file is not */
@@ -26,7 +27,7 @@ struct cl_resolved {
 };
 
 /*
- * Resolves @handle, 64 bytes, from which it takes the stamp if that is known, and takes the hold
+ * Resolves @handle, 64 bytes of @kind, from which it takes the stamp if that is known (shm/handle.h), and takes the hold
  * for the open.  Any thread, without a lock.
  */
 void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind);

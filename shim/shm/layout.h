@@ -48,7 +48,7 @@
 #include <stdint.h>
 
 #define CL_MAGIC "CULIMBO"
-#define CL_LAYOUT_VERSION 8u
+#define CL_LAYOUT_VERSION 9u
 
 #define CL_PAGE 4096u
 #define CL_SLOTS 1024u			   /* holders of one exporter's blocks, at most */
@@ -59,7 +59,7 @@
 #define CL_NO_RECORD UINT32_MAX
 
 /*
- * The stamp, bytes 56 to 63 of a handle.  From its lowest bit on:
+ * The stamp, 64 bits of a handle (handle.h says which).  From its lowest bit on:
  *
  *  file id, 18 bits.  It is in the name of the exporter's file.  Its lower 14 bits are
  *     random, its upper 4 are part of the fingerprint.  All versions of culimbo have it
@@ -145,12 +145,12 @@ struct cl_record {
 	uint8_t given_back;
 	uint64_t base;		   /* device address, or the exporter's CUevent */
 	uint64_t size;		   /* bytes */
-	uint8_t handle[56];	   /* the driver's handle, but for its last 8 bytes, where the stamp goes; see pool_data.h */
+	uint8_t handle[56];	   /* the driver's handle without a stamp, and without its last 8 bytes; see pool_data.h */
 	uint32_t export_stack;	   /* see CL_STACK_FRAMES; 0: none */
 	_Atomic uint32_t free_stack;
 };
 /* with its word of holder bits and its ready bit, a block costs less than 128 bytes */
-_Static_assert(sizeof(struct cl_record) == 112, "layout 8");
+_Static_assert(sizeof(struct cl_record) == 112, "layout 9");
 _Static_assert(CL_CHUNK * sizeof(struct cl_record) % CL_PAGE == 0, "a chunk of records is whole pages");
 
 /*
@@ -282,7 +282,7 @@ struct cl_module {
 	uint8_t unused[3];
 	char path[208];		/* cut at the front, with "...", when longer */
 };
-_Static_assert(sizeof(struct cl_module) == 256, "layout 8");
+_Static_assert(sizeof(struct cl_module) == 256, "layout 9");
 
 /*
  * A stack is named by the index of its first word, never 0.  That word has the number of
@@ -333,7 +333,7 @@ struct cl_import_entry {
 	uint8_t kind, device;	     /* ordinal as this process counts */
 	uint8_t unused[10];
 };
-_Static_assert(sizeof(struct cl_import_entry) == 64, "layout 8");
+_Static_assert(sizeof(struct cl_import_entry) == 64, "layout 9");
 
 struct cl_finding {
 	_Atomic uint32_t kind;	/* enum cl_finding_kind; written last */
@@ -358,7 +358,7 @@ struct cl_finding {
 	uint8_t why;		/* of a refusal: enum cl_why */
 	uint8_t unused[17];
 };
-_Static_assert(sizeof(struct cl_finding) == 128, "layout 8");
+_Static_assert(sizeof(struct cl_finding) == 128, "layout 9");
 
 /*
  * What one device has in the limbo, for processes that need its memory.  A block counts as
@@ -449,15 +449,15 @@ struct cl_header {
 _Static_assert(sizeof(struct cl_header) <= CL_PAGE, "the header is a page");
 _Static_assert(offsetof(struct cl_header, exporter) == 64, "all layouts");
 _Static_assert(offsetof(struct cl_header, created) == 96, "all layouts");
-_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 8");
-_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 8");
-_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 8");
-_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 8");
-_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 8");
-_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 8");
-_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 8");
-_Static_assert(offsetof(struct cl_header, device) == 704, "layout 8");
-_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 8");
+_Static_assert(offsetof(struct cl_header, stamp_check) == 232, "layout 9");
+_Static_assert(offsetof(struct cl_header, record_chunks) == 256, "layout 9");
+_Static_assert(offsetof(struct cl_header, limbo_blocks) == 320, "layout 9");
+_Static_assert(offsetof(struct cl_header, wake) == 384, "layout 9");
+_Static_assert(offsetof(struct cl_header, pressure_asked) == 448, "layout 9");
+_Static_assert(offsetof(struct cl_header, grace) == 600, "layout 9");
+_Static_assert(offsetof(struct cl_header, unanswered) == 640, "layout 9");
+_Static_assert(offsetof(struct cl_header, device) == 704, "layout 9");
+_Static_assert(offsetof(struct cl_header, live) == 2752, "layout 9");
 #define CL_HEADER_SIZE 2752u /* what header_size says */
 
 /*

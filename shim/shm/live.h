@@ -23,7 +23,7 @@ enum cl_live {
 	CL_LIVE_WAITED,	     /* how long culimbo took to get memory for them, ns */
 	CL_LIVE_COUNTS,
 };
-_Static_assert(CL_LIVE_COUNTS <= CL_LIVE_ROOM, "layout 8");
+_Static_assert(CL_LIVE_COUNTS <= CL_LIVE_ROOM, "layout 9");
 
 /* Adds @n to count @what of @region, our own.  Any thread. */
 static inline void cl_live_add(const struct cl_region *region, enum cl_live what, uint64_t n)

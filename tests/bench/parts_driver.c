@@ -56,13 +56,13 @@ NULL_DRIVER static CUresult null_host_free(void *p)
 NULL_DRIVER static CUresult null_handle(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	memset(handle, 0, sizeof *handle);
-	memcpy(handle->reserved, &p, sizeof p);
+	memcpy(handle->reserved + 32, &p, sizeof p);
 	return p == REFUSED_BLOCK ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 NULL_DRIVER CUresult null_open(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
 {
 	(void)flags;
-	memcpy(p, handle.reserved, sizeof *p);
+	memcpy(p, handle.reserved + 32, sizeof *p);
 	*p += MAPPED_AT;
 	return CUDA_SUCCESS;
 }

@@ -534,11 +534,11 @@ bool same_handle(const struct handle *a, const struct handle *b)
 	return !memcmp(a->bytes, b->bytes, sizeof(a->bytes));
 }
 
-bool tail_is_zero(const struct handle *handle)
+bool is_unstamped(const struct handle *handle)
 {
-	static const unsigned char zero[8];
+	static const unsigned char zero[4];
 
-	return !memcmp(handle->bytes + 56, zero, sizeof(zero));
+	return !memcmp(handle->bytes + 12, zero, sizeof(zero));
 }
 
 bool refused(int result)
@@ -548,7 +548,7 @@ bool refused(int result)
 
 /* --------------------------------------------------------------------- main */
 static const struct scene *const all[] = { memory_scenes, death_scenes,	  pressure_scenes,
-					   event_scenes,  process_scenes, exec_scenes, green_scenes,
+					   event_scenes,  process_scenes, exec_scenes, device_scenes, green_scenes,
 					   odd_scenes,	  report_scenes,  random_scenes,
 					   stream_scenes, pool_scenes, virtual_scenes, async_scenes,
 					   shared_scenes };

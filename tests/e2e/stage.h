@@ -57,7 +57,7 @@ struct scene {
 
 /* Each file of scenes has a list, which ends with a NULL name. */
 extern const struct scene memory_scenes[], death_scenes[], pressure_scenes[], event_scenes[],
-	process_scenes[], exec_scenes[], green_scenes[], odd_scenes[], report_scenes[], random_scenes[],
+	process_scenes[], exec_scenes[], device_scenes[], green_scenes[], odd_scenes[], report_scenes[], random_scenes[],
 	stream_scenes[], pool_scenes[], virtual_scenes[], async_scenes[], shared_scenes[];
 
 /* ------------------------------------------------------------------ results */
@@ -175,7 +175,7 @@ uint64_t free_memory(struct actor *actor);
 bool free_within(struct actor *observer, uint64_t bytes, double ms, double *took);
 
 bool same_handle(const struct handle *a, const struct handle *b);
-bool tail_is_zero(const struct handle *handle);
+bool is_unstamped(const struct handle *handle);
 /* The driver's two errors for a handle that it refuses (doc/measurements.md). */
 bool refused(int result);
 

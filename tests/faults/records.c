@@ -17,7 +17,7 @@
 
 #include "shim/base/options.h"
 #include "shim/self/self.h"
-#include "shim/shm/layout.h"
+#include "shim/shm/handle.h"
 #include "shim/shim.h"
 
 #define FIRST 0x7f0000000000ull
@@ -94,7 +94,6 @@ int main(void)
 	CUipcMemHandle handle;
 	struct statvfs room;
 	char parent[600];
-	uint64_t tail;
 
 	if (!folder)
 		return 2;
@@ -117,11 +116,10 @@ int main(void)
 	for (unsigned long i = 0; i < CL_STAMP_RECORDS + BEYOND; i++) {
 		if (cl_memory_export(&handle, FIRST + i * SIZE))
 			refused++;
-		memcpy(&tail, handle.reserved + 56, sizeof tail);
 		if (i < CL_STAMP_RECORDS)
-			stamped += tail != 0;
+			stamped += cl_handle_stamp(handle.reserved, CL_MEMORY) != 0;
 		else
-			beyond_stamped += tail != 0;
+			beyond_stamped += cl_handle_stamp(handle.reserved, CL_MEMORY) != 0;
 	}
 	ok(!refused, "1,016,067 live exports: none is refused");
 	ok(stamped == CL_STAMP_RECORDS, "the first 1,016,064 are marked");
@@ -139,8 +137,8 @@ int main(void)
 	ok(frees == CL_STAMP_RECORDS, "what was marked went back to the driver");
 	ok(!freed[CL_STAMP_RECORDS] && !freed[CL_STAMP_RECORDS + 1] && !freed[CL_STAMP_RECORDS + 2],
 	   "what was not is kept");
-	ok(cl_memory_export(&handle, FIRST) == CUDA_SUCCESS && !memcmp(&handle, &(uint64_t){ FIRST }, 8) &&
-	   handle.reserved[56] | handle.reserved[57], "and there is room for exports again");
+	ok(cl_memory_export(&handle, FIRST) == CUDA_SUCCESS && cl_handle_stamp(handle.reserved, CL_MEMORY) &&
+	   !memcmp(&handle, &(uint64_t){ FIRST }, CL_STAMP_HIGH), "and there is room for exports again");
 	ok(cl_process_end(5) == 5, "the process ends as it would");
 	dup2(err, 2);
 	if (failures) {

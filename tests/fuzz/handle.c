@@ -7,8 +7,8 @@
  * The input is a list of steps: open a handle (made of a right one and of bytes from the
  * input), close, or free an exported block.
  *
- * Promised: no crash.  The driver gets the handle as it made it (unchanged if it names no
- * record), or no handle.  A refusal has the driver's own error.  An open block is held by
+ * Promised: no crash.  The driver gets the handle as it made it, but for bytes that it does not read (unchanged if
+ * it names no record), or no handle.  A refusal has the driver's own error.  An open block is held by
  * one bit until it is closed, and by none afterwards.
  */
 #include <errno.h>
@@ -24,6 +24,7 @@
 #include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/shim.h"
+#include "shim/shm/handle.h"
 #include "shim/shm/pool_handle.h"
 #include "tests/fuzz/context.h"
 #include "tests/fuzz/fuzz.h"
@@ -35,23 +36,27 @@ static struct cl_region other; /* the exporter file of "another process" */
 static unsigned int driver_opens;
 
 /* ------------------------------------------------------------------ the driver */
-/* Different handles open at different addresses, as in a driver. */
-static uint64_t address_of(const char *handle)
+static const char *came; /* the handle that is opened, of this kind */
+static enum cl_kind came_as;
+
+/* Different handles open at different addresses, as in a driver.  A stamp makes no difference to it. */
+static uint64_t address_of(CUipcMemHandle handle)
 {
 	uint64_t hash = 14695981039346656037u;
 
-	for (int i = 0; i < 56; i++)
-		hash = (hash ^ (unsigned char)handle[i]) * 1099511628211u;
+	cl_handle_put_stamp(handle.reserved, came_as, 0);
+	for (int i = 0; i < 64; i++)
+		hash = (hash ^ (unsigned char)handle.reserved[i]) * 1099511628211u;
 	return IMPORT_AT | (hash & 0xfffffffffffull) << 12;
 }
-/* Checks what the driver gets: the handle as it made it, or, if it names no known record, as it came. */
-static const char *came;
+/* Checks what the driver gets: the handle without its stamp, or, if it names no known record, as it came. */
 static void judge_handle(const char *handle)
 {
-	static const char zero[8];
+	CUipcMemHandle without;
 
-	PROMISE(!memcmp(handle, came, 56));
-	PROMISE(!memcmp(handle + 56, zero, 8) || !memcmp(handle + 56, came + 56, 8));
+	memcpy(&without, came, sizeof without);
+	cl_handle_put_stamp(without.reserved, came_as, 0);
+	PROMISE(!memcmp(handle, came, 64) || !memcmp(handle, &without, 64));
 }
 /*
  * A process's own handles are refused (measured); that it was asked does not count.  A stamp
@@ -59,11 +64,8 @@ static void judge_handle(const char *handle)
  */
 static bool is_own(void)
 {
-	struct cl_stamp stamp;
-	uint64_t tail;
+	struct cl_stamp stamp = cl_stamp_unpack(cl_handle_stamp(came, came_as));
 
-	memcpy(&tail, came + 56, sizeof tail);
-	stamp = cl_stamp_unpack(tail);
 	return stamp.file_id == cl_own.file_id && stamp.tag == cl_own.tag;
 }
 static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
@@ -73,16 +75,19 @@ static CUresult open_memory(CUdeviceptr *p, CUipcMemHandle handle, unsigned int 
 	if (is_own())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	driver_opens++;
-	if ((unsigned char)handle.reserved[5] == 0xee)
+	if ((unsigned char)handle.reserved[3] == 0xee)
 		return CUDA_ERROR_NOT_PERMITTED;
-	*p = address_of(handle.reserved);
+	*p = address_of(handle);
 	return CUDA_SUCCESS;
 }
 static CUresult open_event(CUevent *event, CUipcEventHandle handle)
 {
+	CUipcMemHandle bytes;
+
 	judge_handle(handle.reserved);
 	driver_opens++;
-	*event = (CUevent)(uintptr_t)address_of(handle.reserved);
+	memcpy(&bytes, &handle, sizeof bytes);
+	*event = (CUevent)(uintptr_t)address_of(bytes);
 	return CUDA_SUCCESS;
 }
 static CUresult close_memory(CUdeviceptr p)
@@ -120,6 +125,7 @@ static CUresult attribute(void *data, CUpointer_attribute what, CUdeviceptr p)
 /* -------------------------------------------------------------- the setting */
 static CUipcMemHandle right[2][RECORDS]; /* the file of the other process, and our own */
 
+/* What an open compares is the same in all, so that one with another's stamp may open. */
 static void driver_handle(uint32_t record, CUipcMemHandle *handle)
 {
 	memset(handle, 0, sizeof *handle);
@@ -196,14 +202,13 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	PROMISE(cl_region_open(&other, fd, other.file_id, NULL) == 0);
 	close(fd);
 	for (uint32_t i = 0; i < RECORDS; i++) {
-		uint64_t tail = cl_region_stamp(&other, i, 0);
-
 		driver_handle(i, &right[0][i]);
-		memcpy(right[0][i].reserved + 56, &tail, sizeof tail);
+		cl_handle_put_stamp(right[0][i].reserved, CL_MEMORY, cl_region_stamp(&other, i, 0));
 		PROMISE(cl_memory_export(&right[1][i], 0x10000 + 4096ull * i) == CUDA_SUCCESS);
 	}
 	PROMISE(cl_own.file_id);
 	/* the set-up works: an opened block is held */
+	came_as = CL_MEMORY;
 	came = right[0][0].reserved;
 	PROMISE(cl_memory_import(&p, right[0][0], 1, open_memory) == CUDA_SUCCESS);
 	PROMISE(holds_in_other() == 1);
@@ -211,31 +216,28 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
-static CUipcMemHandle handle_from(struct input *in)
+static CUipcMemHandle handle_from(struct input *in, enum cl_kind kind)
 {
 	uint64_t how = eat(in, 1);
 	CUipcMemHandle handle = right[how & 1][how >> 1 & (RECORDS - 1)];
-	uint64_t tail;
-	struct cl_stamp stamp;
+	uint64_t good = cl_handle_stamp(handle.reserved, CL_MEMORY);
+	struct cl_stamp stamp = cl_stamp_unpack(good);
 
+	cl_handle_put_stamp(handle.reserved, CL_MEMORY, 0);
+	cl_handle_put_stamp(handle.reserved, kind, good);
 	switch (how >> 6) {
 	case 0: /* right */
 		break;
-	case 1: /* some bytes of the driver's part differ */
+	case 1: /* some bytes differ, of the driver's part or of the stamp */
 		for (uint64_t n = eat(in, 1) % 8; n; n--)
-			handle.reserved[eat(in, 1) % 56] = (char)eat(in, 1);
+			handle.reserved[eat(in, 1) % 64] = (char)eat(in, 1);
 		break;
 	case 2: /* it has another stamp, of an existing file */
-		memcpy(&tail, handle.reserved + 56, sizeof tail);
-		stamp = cl_stamp_unpack(tail);
 		stamp.record = (uint32_t)eat(in, 3) & (CL_RECORDS - 1);
 		stamp.generation = (uint32_t)eat(in, 3) & (CL_GENERATIONS - 1);
-		tail = cl_stamp_pack(stamp);
-		memcpy(handle.reserved + 56, &tail, sizeof tail);
+		cl_handle_put_stamp(handle.reserved, kind, cl_stamp_pack(stamp));
 		break;
 	default: /* all bytes differ; or it is marked as one of a pool's block, and has a good stamp or another */
-		tail = 0;
-		memcpy(&tail, handle.reserved + 56, sizeof tail);
 		for (int i = 0; i < 64; i++)
 			handle.reserved[i] = (char)eat(in, 1);
 		if (handle.reserved[0] & 1) {
@@ -244,7 +246,7 @@ static CUipcMemHandle handle_from(struct input *in)
 			memcpy(handle.reserved + offsetof(struct cl_pool_handle, mark), &mark, sizeof mark);
 			memset(handle.reserved + 12, 0, handle.reserved[0] & 2 ? 20 : 0);
 			if (handle.reserved[0] & 4)
-				memcpy(handle.reserved + 56, &tail, sizeof tail);
+				cl_handle_put_stamp(handle.reserved, CL_POOL, good);
 		}
 	}
 	return handle;
@@ -274,7 +276,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			cl_memory_close(opened[--opened_n]);
 			continue;
 		}
-		handle = handle_from(&in);
+		came_as = what == 1 ? CL_EVENT : CL_MEMORY;
+		handle = handle_from(&in, came_as);
 		came = handle.reserved;
 		if (what == 1) {
 			CUipcEventHandle event_handle;

@@ -67,7 +67,7 @@ static bool held[RECORDS], released[RECORDS];
 
 static void handle_of(uint32_t record, uint8_t handle[64])
 {
-	memset(handle, 0, 64); /* the last 8 bytes are the stamp */
+	memset(handle, 0, 64); /* a record leaves out the last 8 bytes */
 	memset(handle, (int)(record % 250) + 1, 56);
 }
 

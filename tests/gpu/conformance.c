@@ -108,6 +108,7 @@ static const struct {
 	{ "fact-27", dma_buf },
 	{ "fact-28", containers },
 	{ "handle", handle_bytes },
+	{ "handles-elsewhere", handles_elsewhere },
 	{ "counting", counting },
 	{ "event-handle", event_handle_bytes },
 	{ "event-handle-beside", event_of_another_context },

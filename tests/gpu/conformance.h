@@ -246,6 +246,7 @@ void containers(struct worker *unused, struct worker *b);
 
 /* conformance_handles.c */
 void handle_bytes(struct worker *a, struct worker *unused);
+void handles_elsewhere(struct worker *a, struct worker *b);
 void counting(struct worker *a, struct worker *b);
 void event_of_another_context(struct worker *unused_a, struct worker *unused_b);
 void event_handle_bytes(struct worker *a, struct worker *unused);

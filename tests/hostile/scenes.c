@@ -220,7 +220,7 @@ static void bad_folder(const char *what, mode_t mode, uid_t owner)
 	block = alloc_filled(c, SMALL, OWN);
 	handle = export_block(c, block);
 	at_d = open_block(d, &handle);
-	ok(tail_is_zero(&handle) && lines_of(c, "cannot make this process's exporter file") == 1,
+	ok(is_unstamped(&handle) && lines_of(c, "cannot make this process's exporter file") == 1,
 	   "%s: who exports makes no file there, and says so", what);
 	close_block(d, at_d);
 	must(!chown(limbo_folder(), geteuid(), (gid_t)-1) && !chmod(limbo_folder(), 0700), "chmod");
@@ -387,6 +387,7 @@ const struct scene memory_scenes[] = {
 const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { { .name = NULL } },
 	event_scenes[] = { { .name = NULL } }, process_scenes[] = { { .name = NULL } },
 	exec_scenes[] = { { .name = NULL } },
+	device_scenes[] = { { .name = NULL } },
 	green_scenes[] = { { .name = NULL } },
 	odd_scenes[] = { { .name = NULL } }, report_scenes[] = { { .name = NULL } },
 	random_scenes[] = { { .name = NULL } }, stream_scenes[] = { { .name = NULL } },

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim/shm/layout.h"
+#include "shim/shm/handle.h"
 
 /*
  * Plays the whole life of a shared block, with P and C in the given namespaces.
@@ -184,10 +184,9 @@ static void no_proc(void)
 /* True if both handles name the same file and record, but another generation. */
 static bool same_record(const struct handle *a, const struct handle *b)
 {
-	uint64_t of_a, of_b, mask = (1ull << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS)) - 1;
+	uint64_t mask = (1ull << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS)) - 1;
+	uint64_t of_a = cl_handle_stamp(a->bytes, CL_MEMORY), of_b = cl_handle_stamp(b->bytes, CL_MEMORY);
 
-	memcpy(&of_a, a->bytes + 56, sizeof of_a);
-	memcpy(&of_b, b->bytes + 56, sizeof of_b);
 	return of_a != of_b && (of_a & mask) == (of_b & mask);
 }
 
@@ -544,6 +543,7 @@ const struct scene memory_scenes[] = {
 const struct scene death_scenes[] = { { .name = NULL } }, pressure_scenes[] = { { .name = NULL } },
 	event_scenes[] = { { .name = NULL } }, process_scenes[] = { { .name = NULL } },
 	exec_scenes[] = { { .name = NULL } },
+	device_scenes[] = { { .name = NULL } },
 	green_scenes[] = { { .name = NULL } },
 	odd_scenes[] = { { .name = NULL } }, report_scenes[] = { { .name = NULL } },
 	random_scenes[] = { { .name = NULL } }, stream_scenes[] = { { .name = NULL } },

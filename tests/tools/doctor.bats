@@ -66,7 +66,7 @@ fake_driver() {
 	jq -e '.checks[] | select(.check == "driver").advice | test("culimbo run --simulate")' checks.json
 }
 
-@test "handles whose tail is in use are a warning" {
+@test "handles without room for a stamp are a warning" {
 	CULIMBO_SIM_TAIL=random doctor --simulate
 	[ "$status" -eq 0 ]
 	[ "$(verdict handles)" = warn ]

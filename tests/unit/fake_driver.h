@@ -25,6 +25,7 @@
 #include "shim/driver/context.h"
 #include "shim/self/self.h"
 #include "shim/shim.h"
+#include "shim/shm/handle.h"
 
 #define MS 1000000ull
 #define MIB (1ull << 20)
@@ -53,6 +54,7 @@ struct fake_block {
 static struct {
 	struct fake_block block[BLOCKS];
 	_Atomic unsigned int n;
+	_Atomic uint32_t fabric; /* not 0: handles are as on a fabric, see fake_fabric_bytes() */
 	CUresult none_result; /* the result of freeing nothing, and of similar failures; 0: INVALID_VALUE or the call's own */
 	_Atomic uint32_t free_calls, free_async_calls, handle_calls, close_calls, open_calls;
 	_Atomic uint32_t syncs, streams_made;
@@ -205,6 +207,15 @@ static CUresult fake_stream_sync(CUstream stream)
 	CHECK(stream == OWN_STREAM);
 	return CUDA_SUCCESS;
 }
+/*
+ * The driver's bytes 56 to 63 where GPUs are joined by a fabric: of @number, which is in bytes 0 to 3, and they may
+ * differ from one export of a block to the next.
+ */
+static inline uint64_t fake_fabric_bytes(uint32_t number)
+{
+	return (uint64_t)~number << 32 | number;
+}
+/* Bytes 0 to 7 are an address, as in the driver: no process reads it.  Another place says where the block lies. */
 static CUresult fake_get_handle(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	struct fake_block *block = fake_find(p);
@@ -218,11 +229,21 @@ static CUresult fake_get_handle(CUipcMemHandle *handle, CUdeviceptr p)
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(handle->reserved, &base, sizeof base);
 	memcpy(handle->reserved + 24, &pid, sizeof pid);
+	memcpy(handle->reserved + 32, &base, sizeof base);
+	if (fake.fabric) {
+		uint32_t number = fake.fabric;
+		uint64_t tail = fake_fabric_bytes(number);
+
+		memcpy(handle->reserved, &number, sizeof number);
+		memcpy(handle->reserved + 56, &tail, sizeof tail);
+		handle->reserved[20] = 1;
+	}
 	return CUDA_SUCCESS;
 }
 static CUresult fake_open(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
 {
 	uint64_t base, tail;
+	uint32_t number, low;
 	pid_t pid;
 
 	driver_entered();
@@ -230,9 +251,13 @@ static CUresult fake_open(CUdeviceptr *p, CUipcMemHandle handle, unsigned int fl
 	if (pid == getpid()) /* its own handle */
 		return fake.none_result ? fake.none_result : CUDA_ERROR_INVALID_CONTEXT;
 	atomic_fetch_add(&fake.open_calls, 1);
-	memcpy(&base, handle.reserved, sizeof base);
+	memcpy(&base, handle.reserved + 32, sizeof base);
+	/* the driver gets what it made, but for bytes 4 to 7 */
+	memcpy(&number, handle.reserved, sizeof number);
+	memcpy(&low, handle.reserved + CL_STAMP_LOW, sizeof low);
 	memcpy(&tail, handle.reserved + 56, sizeof tail);
-	CHECK(!tail); /* the driver gets exactly what it made */
+	CHECK(!low);
+	CHECK_EQUAL(tail, handle.reserved[20] ? fake_fabric_bytes(number) : 0);
 	*p = base + 0x10000000000;
 	return CUDA_SUCCESS;
 }
@@ -531,10 +556,17 @@ static inline unsigned int logged(const char *words)
 
 static inline struct cl_stamp stamp_of(const CUipcMemHandle *handle)
 {
-	uint64_t tail;
+	return cl_stamp_unpack(cl_handle_stamp(handle->reserved, CL_MEMORY));
+}
 
-	memcpy(&tail, handle->reserved + 56, sizeof tail);
-	return cl_stamp_unpack(tail);
+/* True if the driver's part of two handles is the same, and the stamps are not. */
+static inline bool only_stamps_differ(CUipcMemHandle a, CUipcMemHandle b)
+{
+	bool stamps = cl_handle_stamp(a.reserved, CL_MEMORY) != cl_handle_stamp(b.reserved, CL_MEMORY);
+
+	cl_handle_put_stamp(a.reserved, CL_MEMORY, 0);
+	cl_handle_put_stamp(b.reserved, CL_MEMORY, 0);
+	return stamps && !memcmp(&a, &b, sizeof a);
 }
 
 static inline CUipcMemHandle export_block(CUdeviceptr p)

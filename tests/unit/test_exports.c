@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Exports that importers cannot know, or that cannot be recorded.  When a driver leaves no room for a
- * stamp, shared blocks are kept, and one message says so.  When there is no memory to record an export, it is
- * refused before the driver is asked.
+ * stamp, shared blocks are kept, and one message says so.  What GPUs on a fabric have in a handle leaves room.  When
+ * there is no memory to record an export, it is refused before the driver is asked.
  */
 #include "tests/unit/pools.h"
 
 static const uint64_t drivers_own = 0x1234567890abcdef;
+static unsigned int in_use = 12; /* the byte of a memory handle that the driver uses, though others do not */
 static CUresult handle_without_room(CUipcMemHandle *handle, CUdeviceptr p)
 {
 	CUresult result = fake_get_handle(handle, p);
 
-	memcpy(handle->reserved + 56, &drivers_own, sizeof drivers_own);
+	handle->reserved[in_use] = 0x11;
 	return result;
 }
 static CUresult event_without_room(CUipcEventHandle *handle, CUevent event)
@@ -25,7 +26,7 @@ static CUresult event_without_room(CUipcEventHandle *handle, CUevent event)
 IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
 {
 	CUipcEventHandle event_handle;
-	CUipcMemHandle handle;
+	CUipcMemHandle handle, drivers;
 	CUdeviceptr p, stamped;
 	CUevent event;
 
@@ -35,7 +36,8 @@ IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
 	p = fake_alloc(2 * MIB, CONTEXT_A);
 	for (int i = 0; i < 2; i++) {
 		handle = export_block(p);
-		CHECK(!memcmp(handle.reserved + 56, &drivers_own, sizeof drivers_own));
+		handle_without_room(&drivers, p);
+		CHECK(!memcmp(&handle, &drivers, sizeof handle));
 	}
 	event = exported_event(&event_handle);
 	CHECK(!memcmp(event_handle.reserved + 56, &drivers_own, sizeof drivers_own));
@@ -59,6 +61,33 @@ IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
 	CHECK_EQUAL(logged("]: warning: "), 1);
 }
 
+/* A stamp takes bytes 4 to 7 and 12 to 15.  A driver has an address in 4 and 5, and nothing in the rest. */
+IN_A_CHILD(each_byte_of_a_stamp_may_be_one_that_the_driver_uses)
+{
+	static const unsigned int bytes[] = { 6, 7, 12, 13, 14, 15 };
+	enum { BYTES = sizeof bytes / sizeof *bytes };
+	CUipcMemHandle handle, drivers;
+	CUdeviceptr p[BYTES];
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	cl_driver.cuIpcGetMemHandle = handle_without_room;
+	for (unsigned int i = 0; i < BYTES; i++) {
+		in_use = bytes[i];
+		p[i] = fake_alloc(2 * MIB, CONTEXT_A);
+		for (int again = 0; again < 2; again++) {
+			handle = export_block(p[i]);
+			handle_without_room(&drivers, p[i]);
+			CHECK(!memcmp(&handle, &drivers, sizeof handle));
+		}
+		CHECK_EQUAL(cl_memory_free(p[i]), CUDA_SUCCESS);
+	}
+	cl_limbo_collect(&cl_exporter, true);
+	for (unsigned int i = 0; i < BYTES; i++)
+		CHECK_EQUAL(frees_of(p[i]), 0);
+	CHECK_EQUAL(logged("]: warning: "), 1);
+	CHECK_EQUAL(logged("is kept until it ends, freed or not"), 1);
+}
+
 /* With a limit, the oldest block is released. */
 IN_A_CHILD(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held)
 {
@@ -78,6 +107,59 @@ IN_A_CHILD(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held)
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(first), 1);
 	CHECK_EQUAL(frees_of(second), 0);
+}
+
+/* ------------------------------------------------------------------ on a fabric */
+/*
+ * GPUs are joined by a fabric: the driver has bytes of its own at the end of the handle, which are no part of the
+ * stamp.  @numbers: what they are made of, for each export of a block.  fake_open() checks that they reach the driver.
+ */
+static void shares_on_a_fabric(const uint32_t numbers[3])
+{
+	struct other other = start_other(0);
+	CUdeviceptr p = fake_alloc(512 * MIB, CONTEXT_A), own;
+	CUipcMemHandle handle[3];
+	struct cl_stamp stamp;
+	uint64_t open[3], tail;
+
+	start_with(0, CL_COLLECTOR_INLINE);
+	for (int i = 0; i < 3; i++) {
+		fake.fabric = numbers[i];
+		handle[i] = export_block(p);
+		tail = fake_fabric_bytes(numbers[i]);
+		CHECK(!memcmp(handle[i].reserved + 56, &tail, sizeof tail));
+		stamp = stamp_of(&handle[i]);
+		CHECK(cl_region_has_stamped(&cl_own, &stamp));
+		CHECK_EQUAL(stamp.record, 0);
+		CHECK_EQUAL(stamp.generation, 0);
+	}
+	CHECK_EQUAL(cl_own.record[0].exports, 3);
+	CHECK_EQUAL(cl_own.header->live_blocks, 1);
+	for (int i = 0; i < 3; i++) {
+		open[i] = others_open(&other, handle[i]);
+		CHECK_EQUAL(open_own(&own, handle[i]), CUDA_SUCCESS);
+		CHECK(own == p);
+		CHECK_EQUAL(cl_memory_close(p), CUDA_SUCCESS);
+	}
+	CHECK_EQUAL(cl_count_get(unmanaged_exports), 0);
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	for (int i = 0; i < 3; i++) {
+		cl_limbo_collect(&cl_exporter, true);
+		CHECK_EQUAL(frees_of(p), 0);
+		others_close(&other, open[i]);
+	}
+	cl_limbo_collect(&cl_exporter, true);
+	CHECK_EQUAL(frees_of(p), 1);
+	CHECK_EQUAL(ask(&other, (struct order){ .what = 'o', .handle = handle[0] }).result, CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(logged("culimbo["), 0);
+}
+IN_A_CHILD(on_a_fabric_a_block_is_protected_as_any_other)
+{
+	shares_on_a_fabric((const uint32_t[]){ 0x1234567, 0x1234567, 0x1234567 });
+}
+IN_A_CHILD(on_a_fabric_a_block_whose_handles_differ_at_their_end_is_one)
+{
+	shares_on_a_fabric((const uint32_t[]){ 0x1234567, 0x89abcdef, 0x1234567 });
 }
 
 /* ------------------------------------------------------------------ no memory */
@@ -441,7 +523,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_room_for_a_stamp_what_was_shared_is_kept),
+		cmocka_unit_test(each_byte_of_a_stamp_may_be_one_that_the_driver_uses),
 		cmocka_unit_test(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held),
+		cmocka_unit_test(on_a_fabric_a_block_is_protected_as_any_other),
+		cmocka_unit_test(on_a_fabric_a_block_whose_handles_differ_at_their_end_is_one),
 		cmocka_unit_test(without_memory_no_handle_of_memory_leaves),
 		cmocka_unit_test(without_memory_no_handle_of_an_event_leaves),
 		cmocka_unit_test(without_memory_no_handle_of_a_successor_leaves),

@@ -294,7 +294,7 @@ IN_A_CHILD(a_handle_of_here_is_told_by_any_path)
 static CUresult open_as_it_came(CUdeviceptr *p, CUipcMemHandle handle, unsigned int flags)
 {
 	CHECK(stamp_of(&handle).file_id == other.file_id);
-	memset(handle.reserved + 56, 0, 8);
+	cl_handle_put_stamp(handle.reserved, CL_MEMORY, 0);
 	return fake_open(p, handle, flags);
 }
 

@@ -52,17 +52,17 @@ static void be_exporters(int line)
 	start_with(0, CL_COLLECTOR_INLINE);
 	cl_identity_self(&me);
 	for (n = 0; n < MANY; n++) {
-		uint64_t base = DEVICE_BASE + (uint64_t)n * DEVICE_STEP, tail;
+		uint64_t base = DEVICE_BASE + (uint64_t)n * DEVICE_STEP;
 		CUipcMemHandle *handle = &exporters.handle[n];
 		struct cl_export what = { .kind = CL_MEMORY, .base = base, .size = 1024,
 					  .handle = (uint8_t *)handle->reserved, .now = 1 };
 		pid_t pid = getpid();
 
 		CHECK_EQUAL(cl_region_create(&region[n], dir, &me), 0);
-		memcpy(handle->reserved, &base, sizeof base);
 		memcpy(handle->reserved + 24, &pid, sizeof pid);
-		tail = cl_region_stamp(&region[n], 0, cl_record_publish(&region[n], 0, &what));
-		memcpy(handle->reserved + 56, &tail, sizeof tail);
+		memcpy(handle->reserved + 32, &base, sizeof base);
+		cl_handle_put_stamp(handle->reserved, CL_MEMORY,
+				    cl_region_stamp(&region[n], 0, cl_record_publish(&region[n], 0, &what)));
 	}
 	CHECK_EQUAL(write(line, exporters.handle, sizeof exporters.handle), sizeof exporters.handle);
 	CHECK(read(line, &byte, 1) <= 0);

@@ -267,7 +267,7 @@ IN_A_CHILD(what_is_refused_again_is_only_counted)
 	refuses = CUDA_SUCCESS;
 	mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the fake driver wants it */
 	CHECK_EQUAL(cl_memory_export(&handle, DEVICE_BASE), CUDA_SUCCESS);
-	CHECK(handle.reserved[63] || handle.reserved[62] || handle.reserved[61]);
+	CHECK(cl_handle_stamp(handle.reserved, CL_MEMORY));
 	CHECK_EQUAL(cl_count_get(exports), 1);
 	/* a forked child has no record of it */
 	refuses = CUDA_ERROR_INVALID_VALUE;

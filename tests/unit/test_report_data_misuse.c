@@ -78,9 +78,9 @@ IN_A_CHILD(misuse_of_imports_is_found_with_both_stacks)
 	CHECK(LEADS_THROUGH(&view, found.other_stack, close_here));
 	/* another generation than there is */
 	stale = handle;
-	memcpy(&tail, handle.reserved + 56, sizeof tail);
+	tail = cl_handle_stamp(handle.reserved, CL_MEMORY);
 	tail ^= 1ull << (CL_STAMP_FILE_BITS + CL_STAMP_RECORD_BITS);
-	memcpy(stale.reserved + 56, &tail, sizeof tail);
+	cl_handle_put_stamp(stale.reserved, CL_MEMORY, tail);
 	CHECK_EQUAL(open_here(&p, &stale), CUDA_ERROR_INVALID_VALUE);
 	CHECK_EQUAL(findings_of(&view, CL_FINDING_STALE_REFUSED, &found), 1);
 	CHECK_EQUAL(found.file_id, stamp_of(&stale).file_id);

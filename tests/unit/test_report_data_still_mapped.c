@@ -331,7 +331,7 @@ static uint32_t record_of(CUdeviceptr p)
 {
 	CUipcMemHandle handle = export_block(p);
 
-	return stamp_of(&handle).record;
+	return cl_stamp_unpack(cl_handle_stamp(handle.reserved, CL_VIRTUAL)).record;
 }
 __attribute__((noinline)) static CUresult unmap_here(CUdeviceptr p, size_t size)
 {

@@ -69,7 +69,7 @@ static void export_and_open(struct cl_exporter *ex, CUdeviceptr p)
 	stamp = stamp_of(&handle);
 	CHECK_EQUAL(stamp.file_id, ex->blocks.region->file_id);
 	CHECK(cl_region_has_stamped(ex->blocks.region, &stamp));
-	memset(handle.reserved + 56, 0, 8);
+	cl_handle_put_stamp(handle.reserved, CL_MEMORY, 0);
 	CHECK_EQUAL(cl_own_open(ex, stamp, handle.reserved, &opened), 0);
 	CHECK(opened == p);
 	CHECK(cl_block_may_be(&ex->blocks.filter, p));

@@ -97,7 +97,7 @@ static const struct cl_lock_ops of_another = { .is_locked = is_locked };
 static struct cl_stamp stamp_at(uint64_t address)
 {
 	CUipcMemHandle handle = export_block(address);
-	struct cl_stamp stamp = stamp_of(&handle);
+	struct cl_stamp stamp = cl_stamp_unpack(cl_handle_stamp(handle.reserved, CL_VIRTUAL));
 
 	CHECK(cl_region_has_stamped(&cl_own, &stamp));
 	return stamp;

@@ -237,8 +237,8 @@ static void say_handles(const struct probe *probe)
 {
 	char memory[16], event[16], error[256];
 
-	if (!said(probe, "memory_tail", memory, sizeof(memory)) ||
-	    !said(probe, "event_tail", event, sizeof(event))) {
+	if (!said(probe, "memory_used", memory, sizeof(memory)) ||
+	    !said(probe, "event_used", event, sizeof(event))) {
 		if (said(probe, "devices", memory, sizeof(memory)) && atoi(memory) &&
 		    said(probe, "error", error, sizeof(error)))
 			cu_found("handles", WARN,
@@ -248,11 +248,11 @@ static void say_handles(const struct probe *probe)
 	}
 	if (!atoi(memory) && !atoi(event))
 		cu_found("handles", OK, NULL,
-			 "bytes 56 to 63 of memory and event handles are zero: there is room for our stamp");
+			 "memory and event handles have room for our stamp");
 	else
 		cu_found("handles", WARN,
 			 "what is shared is then kept until its process ends, freed or not, since importers cannot say what they hold. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept",
-			 "bytes 56 to 63 of handles are in use by the driver (memory %s, event %s of 8 not zero)",
+			 "the driver uses bytes of handles where our stamp has its place (memory %s of 6, event %s of 8 are not zero)",
 			 memory, event);
 }
 
@@ -274,7 +274,7 @@ static void say_hooks(const struct probe *probe, bool stamps, bool simulate)
 			 "of the calls that were tried, %u of %u lead to culimbo by dlsym, %u of %u by cuGetProcAddress",
 			 ours, present, got_ours, got);
 	if (said(probe, "shared", error, sizeof(error))) {
-		bool stamped = said(probe, "memory_tail", tail, sizeof(tail)) && atoi(tail);
+		bool stamped = said(probe, "memory_used", tail, sizeof(tail)) && atoi(tail);
 
 		if (stamps && !stamped)
 			cu_found("sharing", WARN, "see what is said of the directory and its room",
@@ -339,7 +339,7 @@ void cu_check_driver(bool simulate, int patience_ms)
 	if (said(&probe, "missing", text, sizeof(text)))
 		return;
 	say_handles(&probe);
-	stamps = said(&probe, "memory_tail", text, sizeof(text)) && !atoi(text);
+	stamps = said(&probe, "memory_used", text, sizeof(text)) && !atoi(text);
 	if (!run_probe(&probe, true, simulate, patience_ms) &&
 	    probe_ended(&probe, "hooks", "under the library", patience_ms)) {
 		say_hooks(&probe, stamps, simulate);

@@ -129,12 +129,13 @@ static void share(void)
 	CALL(alloc, "cuMemAlloc_v2", &block, 1024);
 	memset(&handle, 0, sizeof(handle));
 	CALL(export, "cuIpcGetMemHandle", &handle, block);
-	printf("memory_tail=%u\n", bytes_not_zero((char *)&handle + 56, 8));
+	/* where a stamp has its place (shm/handle.h), but for the lower half of the upper word, which is an address's */
+	printf("memory_used=%u\n", bytes_not_zero((char *)&handle + 12, 4) + bytes_not_zero((char *)&handle + 6, 2));
 	CALL(give_back, "cuMemFree_v2", block);
 	CALL(event_new, "cuEventCreate", &event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
 	memset(&event_handle, 0, sizeof(event_handle));
 	CALL(event_export, "cuIpcGetEventHandle", &event_handle, event);
-	printf("event_tail=%u\n", bytes_not_zero((char *)&event_handle + 56, 8));
+	printf("event_used=%u\n", bytes_not_zero((char *)&event_handle + 56, 8));
 	CALL(event_end, "cuEventDestroy_v2", event);
 #undef CALL
 	printf("shared=1\n");

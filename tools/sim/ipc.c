@@ -6,16 +6,18 @@
  * chunk or its big block, the size.  Nothing in it says which block was meant.  That
  * is the hazard that this driver exists to show (facts 2 and 3).
  *
- *   bytes  0-7   the context that was current when the handle was made: not read
+ *   bytes  0-7   the context that was current when the handle was made, an address: not read
  *          8-11  exporter's pid        refused if it is the opener's own (facts 7 and 28), else ignored
- *         12     counter of the pages  not read
+ *         12-15  zero                  not read
  *         16-23  bytes of the pages
  *         24-27  exporter (client number)
  *         28-35  address of the pages in the exporter
  *         36     device
- *         40-47  exporter's cookie     read when something of it is open
+ *         40     counter of the pages  not read
+ *         41-47  exporter's cookie     read when something of it is open
  *         48-55  offset of the block in the pages
- *         56-63  zero                  not read
+ *         56-63  zero; of pages of a multiple of 512 MiB, where there are two devices, not zero.  Read where
+ *                there are two devices, by a process on another one than the block's: it must be as it was made (measured)
  *
  * What must hold:
  * - an open maps the exporter's own pages, once in a process however often they
@@ -32,8 +34,7 @@
 struct handle {
 	uint64_t context;
 	uint32_t pid;
-	uint8_t counter;
-	uint8_t zero2[3];
+	uint32_t zero2;
 	uint64_t bytes;
 	uint32_t client;
 	uint32_t base_low, base_high;
@@ -41,7 +42,7 @@ struct handle {
 	uint8_t zero3[3];
 	uint64_t cookie;
 	uint64_t offset;
-	uint8_t tail[8];
+	uint64_t tail;
 };
 
 _Static_assert(sizeof(struct handle) == sizeof(CUipcMemHandle), "64 bytes");
@@ -50,6 +51,18 @@ _Static_assert(offsetof(struct handle, client) == 24, "identity at 24");
 _Static_assert(offsetof(struct handle, device) == 36, "device at 36");
 _Static_assert(offsetof(struct handle, cookie) == 40, "cookie at 40");
 _Static_assert(offsetof(struct handle, tail) == 56, "tail at 56");
+
+enum { COUNTER = 0xff, FABRIC_PAGE = 512 << 20 };
+
+/* Two devices are joined by a fabric, and the driver names big pages there once more, at the end of a handle. */
+static uint64_t tail_of(const struct handle *handle)
+{
+	uint64_t base = (uint64_t)handle->base_high << 32 | handle->base_low;
+
+	if (pool_devices_here() < 2 || handle->bytes % FABRIC_PAGE)
+		return 0;
+	return (UINT64_C(0x5c000000) + base / SIM_PAGE) << 32 | (0x5c000003u + handle->device);
+}
 
 SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 {
@@ -71,20 +84,17 @@ SIM_CALL(cuIpcGetMemHandle, (CUipcMemHandle *out, CUdeviceptr dptr))
 	}
 	memset(&handle, 0, sizeof(handle));
 	handle.context = (uintptr_t)context;
-	handle.counter = (uint8_t)pool_segment_serial(block.region->segment);
 	handle.pid = pool_pid();
 	handle.bytes = block.region->pages * SIM_PAGE;
 	handle.client = pool_client();
 	handle.base_low = (uint32_t)block.region->base;
 	handle.base_high = (uint32_t)(block.region->base >> 32);
 	handle.device = (uint8_t)pool_physical((unsigned int)block.region->device);
-	handle.cookie = pool_cookie();
+	handle.cookie = pool_cookie() | (pool_segment_serial(block.region->segment) & COUNTER);
 	handle.offset = block.base - block.region->base;
-	if (sim_options()->random_tail) {
-		uint64_t tail = sim_handle_tail(handle.base_low ^ handle.offset);
-
-		memcpy(handle.tail, &tail, sizeof(tail));
-	}
+	handle.tail = tail_of(&handle);
+	if (sim_options()->random_tail)
+		handle.zero2 = (uint32_t)sim_handle_tail(handle.base_low ^ handle.offset);
 	memcpy(out->reserved, &handle, sizeof(handle));
 out:
 	sim_leave();
@@ -173,6 +183,7 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 {
 	uint64_t base = (uint64_t)handle->base_high << 32 | handle->base_low;
 	struct sim_region *region = NULL;
+	uint64_t its_cookie = handle->cookie & ~(uint64_t)COUNTER;
 	const uint64_t *cookie = NULL;
 	uint32_t segment;
 	CUresult result;
@@ -186,7 +197,7 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 		return CUDA_ERROR_INVALID_DEVICE;
 	for (struct sim_region *r = context->regions; r; r = r->next)
 		if (r->kind == SIM_IMPORT && r->client == handle->client)
-			cookie = &handle->cookie;
+			cookie = &its_cookie;
 	switch (pool_open(handle->client, base, handle->bytes, POOL_BY_HANDLE, cookie, &segment)) {
 	case 0:
 		break;
@@ -203,6 +214,8 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 			region = r;
 	result = CUDA_ERROR_INVALID_VALUE;
 	if (pool_segment_device(segment) != handle->device)
+		goto drop;
+	if (pool_physical((unsigned int)context->device) != handle->device && pool_devices_here() > 1 && handle->tail != tail_of(handle))
 		goto drop;
 	result = CUDA_ERROR_INVALID_HANDLE;
 	if (other_context_has(context, segment, handle->offset))

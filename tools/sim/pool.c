@@ -37,6 +37,11 @@ unsigned int pool_devices(void)
 	return sim_pool.shown;
 }
 
+unsigned int pool_devices_here(void)
+{
+	return sim_pool.state->devices;
+}
+
 unsigned int pool_physical(unsigned int device)
 {
 	return sim_pool.physical[device];

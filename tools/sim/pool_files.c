@@ -269,6 +269,7 @@ int pool_attach(void)
 	if (syscall(SYS_getrandom, &process->cookie, sizeof(process->cookie), GRND_NONBLOCK) !=
 	    (ssize_t)sizeof(process->cookie))
 		process->cookie = sim_now_ns() * UINT64_C(0x9e3779b97f4a7c15);
+	process->cookie &= ~(uint64_t)0xff; /* a handle has a counter there */
 	process->serial = 0;
 	sim_pool.state->next_client++;
 	process->client = sim_pool.state->next_client << 10 | sim_pool.me;

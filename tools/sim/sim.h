@@ -57,7 +57,7 @@ struct sim_options {
 	size_t needed; /* bytes, see sim_memory_needed() */
 	unsigned int devices;
 	bool thunks;       /* cuGetProcAddress returns other addresses than dlsym */
-	bool random_tail;  /* bytes 56-63 of handles are not zero */
+	bool random_tail;  /* bytes of handles are in use that others leave zero */
 	bool pool_access; /* other devices reach a pool's memory only if they are let in */
 	bool reach_shown; /* a device that CUDA_VISIBLE_DEVICES hides can't be reached */
 	bool kernels_linger; /* a dead process's kernel goes on writing for a moment */
@@ -67,7 +67,7 @@ struct sim_options {
 /* The options are read at cuInit, or earlier by cuGetProcAddress. */
 const struct sim_options *sim_options(void);
 /*
- * Returns the last 8 bytes of a handle for CULIMBO_SIM_TAIL=random, always the same in one process.
+ * Returns bytes that others leave zero, for CULIMBO_SIM_TAIL=random, always the same in one process.
  * Their lowest 18 bits are 0, as in no stamp of culimbo.  Otherwise one in 8,192 handles would look
  * to an importer like the stamp of an exporter that has ended.
  */
@@ -94,6 +94,8 @@ void pool_detach(void);
 unsigned int pool_devices(void);
 /* Returns the number of @device for all processes.  @device must be less than pool_devices(). */
 unsigned int pool_physical(unsigned int device);
+/* Returns how many devices there are, hidden ones included. */
+unsigned int pool_devices_here(void);
 /* Returns this process's number of such a device; -1 if it is not shown. */
 int pool_visible(unsigned int physical);
 /*
