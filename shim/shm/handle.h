@@ -51,18 +51,19 @@ static inline void cl_handle_put_stamp(void *handle, enum cl_kind kind, uint64_t
 	memcpy(bytes + CL_STAMP_HIGH, &high, sizeof high);
 }
 
-/* Returns true if the driver has left room for a stamp in its @handle: an address has zeros in its upper 16 bits. */
+/*
+ * Returns true if the driver has left room for a stamp in its @handle.  Of an address the uppermost byte may be a tag, and
+ * the one below is zero.
+ */
 static inline bool cl_handle_has_room(const void *handle, enum cl_kind kind)
 {
 	const char *bytes = (const char *)handle;
 	uint32_t low;
-	uint16_t high;
 
 	if (kind != CL_MEMORY)
 		return !cl_handle_stamp(handle, kind);
 	memcpy(&low, bytes + CL_STAMP_LOW, sizeof low);
-	memcpy(&high, bytes + CL_STAMP_HIGH + 2, sizeof high);
-	return !low && !high;
+	return !low && !bytes[CL_STAMP_HIGH + 2];
 }
 
 #endif

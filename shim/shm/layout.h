@@ -63,7 +63,8 @@
  *
  *  file id, 18 bits.  It is in the name of the exporter's file.  Its lower 14 bits are
  *     random, its upper 4 are part of the fingerprint.  All versions of culimbo have it
- *     here, so that each finds the other's file and sees that its layout is another.
+ *     here, so that each finds the other's file and sees that its layout is another.  (Layouts before 9, of
+ *     which there was no release, had the stamp of memory elsewhere in the handle.)
  *  record, 20 bits.  One of the first 256 records is 13 bits: its number, and 7 bits more of the
  *     fingerprint below it.  The others follow.  In all there are 1,016,064 records.
  *  generation, 16 bits, exclusive-or'ed with the file's salt.  The salt is random, so that a

@@ -13,6 +13,7 @@
 # have printed so far is shown.
 #
 #   E2E_JOBS   how many of the other scenes run at once (4)
+#   E2E_HOW    alone: only the scenes that run alone; any: only the others (all)
 #   E2E_SECONDS  time limit of one scene (60)
 #   E2E_UNDER  a command, such as valgrind with options, that runs each actor with culimbo
 #   E2E_OLDER  the library of another culimbo: an older one, or one with another layout; scene pool-older plays it
@@ -29,6 +30,10 @@ export CULIMBO_KEEP_DEAD=0
 unset E2E_GPU TEST_DOOR
 
 seconds=${E2E_SECONDS:-60}
+case ${E2E_HOW-} in '' | alone | any) ;; *)
+	echo "run.sh: E2E_HOW=$E2E_HOW: allowed are alone and any; all scenes run" >&2
+	unset E2E_HOW
+esac
 
 # ------------------------------------------------- one scene (we call ourselves)
 # Writes into $E2E_TMP/NAME: result (lines of TAP without numbers), status, took, *.err
@@ -194,7 +199,7 @@ unset E2E_GPU
 while read -r name how; do
 	# shellcheck disable=SC2254 # it is a pattern
 	case $name in
-	$pattern) echo "$name" >> "$E2E_TMP/$how" ;;
+	$pattern) case ${E2E_HOW:-$how} in "$how") echo "$name" >> "$E2E_TMP/$how" ;; esac ;;
 	esac
 done < "$E2E_TMP/all"
 touch "$E2E_TMP/any" "$E2E_TMP/alone"

@@ -110,6 +110,7 @@ static void one_block(const char *door, uint64_t bytes)
 	ok(reads(c, import, bytes, NEXT, NULL), "18 the next block there has a handle of its own");
 	close_block(c, import);
 	leave(c);
+	ok(count_said(c, "freed from") == 1 && !count_said(c, "no longer known"), "18 C's report says where P freed what was stale");
 	leave(p);
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }

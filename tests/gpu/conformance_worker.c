@@ -134,6 +134,7 @@ static CUresult do_it(const struct question *q, struct answer *r)
 		r->v[0] = bytes;
 		return result;
 	case HANDLE:
+		memset(&handle, 0xee, sizeof(handle)); /* so zeros in it are the driver's */
 		result = driver.p_cuIpcGetMemHandle(&handle, (CUdeviceptr)q->a[0]);
 		memcpy(r->handle, &handle, 64);
 		return result;

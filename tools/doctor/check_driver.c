@@ -252,7 +252,7 @@ static void say_handles(const struct probe *probe)
 	else
 		cu_found("handles", WARN,
 			 "what is shared is then kept until its process ends, freed or not, since importers cannot say what they hold. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept",
-			 "the driver uses bytes of handles where our stamp has its place (memory %s of 6, event %s of 8 are not zero)",
+			 "the driver uses bytes of handles where our stamp has its place (memory %s of 5, event %s of 8 are not zero)",
 			 memory, event);
 }
 

@@ -129,8 +129,8 @@ static void share(void)
 	CALL(alloc, "cuMemAlloc_v2", &block, 1024);
 	memset(&handle, 0, sizeof(handle));
 	CALL(export, "cuIpcGetMemHandle", &handle, block);
-	/* where a stamp has its place (shm/handle.h), but for the lower half of the upper word, which is an address's */
-	printf("memory_used=%u\n", bytes_not_zero((char *)&handle + 12, 4) + bytes_not_zero((char *)&handle + 6, 2));
+	/* as cl_handle_has_room() asks (shm/handle.h) */
+	printf("memory_used=%u\n", bytes_not_zero((char *)&handle + 12, 4) + bytes_not_zero((char *)&handle + 6, 1));
 	CALL(give_back, "cuMemFree_v2", block);
 	CALL(event_new, "cuEventCreate", &event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
 	memset(&event_handle, 0, sizeof(event_handle));
