@@ -25,19 +25,15 @@ static inline void stamp(struct cl_exporter *ex, void *handle, enum cl_kind kind
 	cl_handle_put_stamp(handle, kind, cl_region_stamp(ex->blocks.region, record, generation));
 }
 
-/* Pins @block: culimbo does not see who opens it, so it is never given back. */
-static void pin_locked(struct cl_exporter *ex, const struct cl_block *block)
+/*
+ * The handle of @block, which has a record, has no room for a stamp, so its importer cannot say that it has it.  It is
+ * never given back, unless that does importers no harm: to keep all would take memory from others.
+ */
+static void exported_unstamped_locked(struct cl_exporter *ex, const struct cl_block *block)
 {
 	cl_count(unmanaged_exports);
-	if (block->record != CL_NO_RECORD)
-		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1,
-				      memory_order_relaxed);
-}
-
-/* No handle of @block has room for a stamp, so no importer can say that it has it. */
-static void pin_unstamped_locked(struct cl_exporter *ex, const struct cl_block *block)
-{
-	pin_locked(ex, block);
+	if (!cl_block_outlasts_its_free(block))
+		atomic_store_explicit(&ex->blocks.region->record[block->record].pinned, 1, memory_order_relaxed);
 	if (block->kind == CL_POOL) {
 		cl_log_once(CL_LOG_WARN,
 			    "this driver uses all 64 bytes of a pool pointer's export data and leaves no room for "
@@ -48,11 +44,12 @@ static void pin_unstamped_locked(struct cl_exporter *ex, const struct cl_block *
 	}
 	cl_log_once(CL_LOG_WARN,
 		    "this driver uses bytes of an IPC handle that others leave unused, so there is no room for culimbo's stamp: "
-		    "importers cannot say what they hold, so what this process shares is kept until it ends, "
-		    "freed or not. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept");
+		    "importers cannot say what they hold. What this process frees goes back as without culimbo, and "
+		    "blocks of less than 2 MiB are kept until it ends. Tell us the driver's version; CULIMBO_HELD_BYTES "
+		    "limits what is kept");
 }
 
-/* Counts an export of @block, and stamps @handle with its record.  Without room for a stamp, pins it. */
+/* Counts an export of @block, and stamps @handle with its record if there is room for a stamp. */
 static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
 			uint32_t generation)
 {
@@ -66,7 +63,7 @@ static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *
 	if (cl_handle_has_room(handle, block->kind))
 		stamp(ex, handle, block->kind, block->record, generation);
 	else
-		pin_unstamped_locked(ex, block);
+		exported_unstamped_locked(ex, block);
 }
 
 bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,

@@ -58,14 +58,9 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
 {
 	bool early, refused;
 
-	/*
-	 * No importer could say that it holds a block without a record.  An event need not wait: its handle
-	 * opens after its destroy, too.  Memory of 2 MiB and more is an allocation of its own, which
-	 * its importers go on reading (both measured).  To keep it would take memory from others.  A
-	 * pool uses a freed block of any size again.
-	 */
+	/* no importer could say that it holds a block without a record: to keep more than must be takes memory from others */
 	if (block->record == CL_NO_RECORD)
-		return block->kind == CL_EVENT || (block->kind == CL_MEMORY && block->size >= 2u << 20);
+		return cl_block_outlasts_its_free(block);
 	refused = cl_grace_is_refused_locked(ex, block, now, &early);
 	if (block->own_opens || (!refused && !cl_limbo_is_pressed(ex, block, now)) ||
 	    cl_limbo_is_held(ex, block) || file_is_lost(ex) ||

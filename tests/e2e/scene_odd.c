@@ -109,7 +109,7 @@ static void unknown_tail(void)
 	leave(c);
 	leave(p);
 	note("P said: %.200s", said(p));
-	ok(lines(p) == 1 && count_said(p, "is kept until it ends") == 1, "and P prints that once (%d lines)", lines(p));
+	ok(lines(p) == 1 && count_said(p, "are kept until it ends") == 1, "and P prints that once (%d lines)", lines(p));
 	ok(lines(c) == 0, "and C prints nothing (%d lines)", lines(c));
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Exports that importers cannot know, or that cannot be recorded.  When a driver leaves no room for a
- * stamp, shared blocks are kept, and one message says so.  What GPUs on a fabric have in a handle leaves room.  When
+ * stamp, small shared blocks are kept, the rest is not, and one message says so.  What GPUs on a fabric have in a handle leaves room.  When
  * there is no memory to record an export, it is refused before the driver is asked.
  */
 #include "tests/unit/pools.h"
@@ -23,17 +23,19 @@ static CUresult event_without_room(CUipcEventHandle *handle, CUevent event)
 	return result;
 }
 
-IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
+IN_A_CHILD(without_room_for_a_stamp_small_blocks_are_kept_and_the_rest_is_not)
 {
 	CUipcEventHandle event_handle;
 	CUipcMemHandle handle, drivers;
-	CUdeviceptr p, stamped;
+	CUdeviceptr p, big, stamped;
 	CUevent event;
 
 	start_with(0, CL_COLLECTOR_INLINE);
 	cl_driver.cuIpcGetMemHandle = handle_without_room;
 	cl_driver.cuIpcGetEventHandle = event_without_room;
-	p = fake_alloc(2 * MIB, CONTEXT_A);
+	p = fake_alloc(2 * MIB - 1, CONTEXT_A);
+	big = fake_alloc(2 * MIB, CONTEXT_A);
+	export_block(big);
 	for (int i = 0; i < 2; i++) {
 		handle = export_block(p);
 		handle_without_room(&drivers, p);
@@ -42,16 +44,18 @@ IN_A_CHILD(without_room_for_a_stamp_what_was_shared_is_kept)
 	event = exported_event(&event_handle);
 	CHECK(!memcmp(event_handle.reserved + 56, &drivers_own, sizeof drivers_own));
 	CHECK_EQUAL(logged("]: warning: "), 1);
-	CHECK_EQUAL(logged("is kept until it ends, freed or not"), 1);
-	/* no process has them, and there is no grace period: with a stamp they would be released at once */
+	CHECK_EQUAL(logged("blocks of less than 2 MiB are kept until it ends"), 1);
+	/* no process has them, and there is no grace period: with a stamp all would be released at once */
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(cl_memory_free(big), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_event_destroy(event, fake_event_destroy), CUDA_SUCCESS);
 	NO_MEMORY();
 	CHECK_EQUAL(fails_again(), false);
 	cl_limbo_collect(&cl_exporter, true);
 	CHECK_EQUAL(frees_of(p), 0);
-	CHECK_EQUAL(fake.destroyed_n, 0);
-	CHECK_EQUAL(cl_own.header->limbo_blocks, 2);
+	CHECK_EQUAL(frees_of(big), 1);
+	CHECK_EQUAL(fake.destroyed_n, 1);
+	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
 	CHECK_EQUAL(cl_memory_free(p), CUDA_ERROR_INVALID_VALUE);
 	/* a record that becomes free is not pinned for its next block */
 	cl_driver.cuIpcGetMemHandle = fake_get_handle;
@@ -73,7 +77,7 @@ IN_A_CHILD(each_byte_of_a_stamp_may_be_one_that_the_driver_uses)
 	cl_driver.cuIpcGetMemHandle = handle_without_room;
 	for (unsigned int i = 0; i < BYTES; i++) {
 		in_use = bytes[i];
-		p[i] = fake_alloc(2 * MIB, CONTEXT_A);
+		p[i] = fake_alloc(1024, CONTEXT_A);
 		for (int again = 0; again < 2; again++) {
 			handle = export_block(p[i]);
 			handle_without_room(&drivers, p[i]);
@@ -85,7 +89,7 @@ IN_A_CHILD(each_byte_of_a_stamp_may_be_one_that_the_driver_uses)
 	for (unsigned int i = 0; i < BYTES; i++)
 		CHECK_EQUAL(frees_of(p[i]), 0);
 	CHECK_EQUAL(logged("]: warning: "), 1);
-	CHECK_EQUAL(logged("is kept until it ends, freed or not"), 1);
+	CHECK_EQUAL(logged("blocks of less than 2 MiB are kept until it ends"), 1);
 }
 
 /* With a limit, the oldest block is released. */
@@ -94,10 +98,10 @@ IN_A_CHILD(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held)
 	CUdeviceptr first, second;
 
 	start_with(0, CL_COLLECTOR_INLINE);
-	cl_options.held_bytes.number = 3 * MIB;
+	cl_options.held_bytes.number = MIB;
 	cl_driver.cuIpcGetMemHandle = handle_without_room;
-	first = fake_alloc(2 * MIB, CONTEXT_A);
-	second = fake_alloc(2 * MIB, CONTEXT_A);
+	first = fake_alloc(MIB, CONTEXT_A);
+	second = fake_alloc(MIB, CONTEXT_A);
 	export_block(first);
 	export_block(second);
 	CHECK_EQUAL(cl_memory_free(first), CUDA_SUCCESS);
@@ -522,7 +526,7 @@ IN_A_CHILD(a_block_whose_pool_was_not_known_gets_it_at_its_next_export)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(without_room_for_a_stamp_what_was_shared_is_kept),
+		cmocka_unit_test(without_room_for_a_stamp_small_blocks_are_kept_and_the_rest_is_not),
 		cmocka_unit_test(each_byte_of_a_stamp_may_be_one_that_the_driver_uses),
 		cmocka_unit_test(what_is_kept_without_a_stamp_has_the_limit_of_what_is_held),
 		cmocka_unit_test(on_a_fabric_a_block_is_protected_as_any_other),

@@ -251,7 +251,7 @@ static void say_handles(const struct probe *probe)
 			 "memory and event handles have room for our stamp");
 	else
 		cu_found("handles", WARN,
-			 "what is shared is then kept until its process ends, freed or not, since importers cannot say what they hold. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept",
+			 "importers cannot say then what they hold: what a process frees goes back as without culimbo, and blocks of less than 2 MiB are kept until it ends. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept",
 			 "the driver uses bytes of handles where our stamp has its place (memory %s of 5, event %s of 8 are not zero)",
 			 memory, event);
 }
