@@ -10,9 +10,11 @@
 #include "shim/descriptors/flight.h"
 #include "shim/descriptors/address.h"
 #include "shim/shm/gc.h"
+#include "shim/shm/live.h"
 
 #define MILLISECOND 1000000ull
-#define LIFE_EVERY (50 * MILLISECOND) /* how often a waiting importer looks whether the exporter lives */
+#define LIFE_EVERY (50 * MILLISECOND) /* how often a waiting importer looks whether the exporter lives, and works */
+#define CONNECT_EVERY (1000 * MILLISECOND) /* and while it waits for a place in the queue, which it then loses */
 
 /* A connection, and what came of the answers so far. */
 struct asked {
@@ -22,10 +24,37 @@ struct asked {
 	uint64_t until; /* of the last request */
 	uint64_t runs;	/* of the caller's ranges so many end before .from */
 	bool answered; /* on this connection */
+	uint64_t served; /* the exporter's CL_LIVE_SERVED at the last look */
 	struct cl_answer answer;
 	int fds[CL_SERVE_BATCH];
 	unsigned int n;
 };
+
+/* ---------------------------------------------------------------- the deadline */
+/* The exporter works: puts the deadline off. */
+static void put_off(struct cl_asking *asking)
+{
+	uint64_t until = cl_now() + asking->more;
+
+	if (until > asking->latest)
+		until = asking->latest;
+	if (until > asking->until)
+		asking->until = until;
+}
+
+/*
+ * While this process waits the exporter may work for others, and does not if it is stopped.  The caller has looked before
+ * it sent its own request, whose answer counts, too: an exporter that has us ask anew all the time must not put the deadline
+ * off.
+ */
+static void look_at_others(struct cl_asking *asking, struct asked *asked)
+{
+	uint64_t served = cl_live_get(asking->region, CL_LIVE_SERVED);
+
+	if (served != asked->served && asking->more)
+		put_off(asking);
+	asked->served = served;
+}
 
 /* --------------------------------------------------------------- the connection */
 static bool is_exporter(const struct cl_region *region, const struct ucred *peer)
@@ -39,18 +68,19 @@ static bool is_exporter(const struct cl_region *region, const struct ucred *peer
 	return !peer->pid || cl_region_is_locked_by(region, CL_LOCK_EXPORTER, (uint32_t)peer->pid);
 }
 
-/* connect() and send() wait until the deadline at most. */
+/* connect() and send() wait until the deadline, or for CONNECT_EVERY, at most. */
 static int set_deadline(int fd, uint64_t until)
 {
-	uint64_t now = cl_now(), left = until > now ? (until - now) / 1000 + 1 : 1;
+	uint64_t now = cl_now(), left = until > now + CONNECT_EVERY ? CONNECT_EVERY / 1000 : until > now ? (until - now) / 1000 + 1 : 1;
 	struct timeval wait = { (time_t)(left / 1000000), (suseconds_t)(left % 1000000) };
 
 	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) ? -errno : 0;
 }
 
 /* Connects to the service of @region.  *@to is the socket, also if that fails, or -1. */
-static int connect_to(const struct cl_region *region, uint64_t until, int *to)
+static int connect_to(struct cl_asking *asking, struct asked *asked, int *to)
 {
+	struct cl_region *region = asking->region;
 	struct sockaddr_un address;
 	struct ucred peer;
 	socklen_t size = sizeof peer;
@@ -66,10 +96,16 @@ static int connect_to(const struct cl_region *region, uint64_t until, int *to)
 		err = fd;
 	} else {
 		*to = fd;
-		do
-			err = set_deadline(fd, until);
-		while (!err && connect(fd, (struct sockaddr *)&address, sizeof address) &&
-		       (err = -errno) == -EINTR);
+		do {
+			err = set_deadline(fd, asking->until);
+			if (err || !connect(fd, (struct sockaddr *)&address, sizeof address))
+				break;
+			err = -errno;
+			look_at_others(asking, asked);
+			/* the program may have closed our socket, and have another one there */
+			if (!cl_flight_is_ours(fd))
+				break;
+		} while (err == -EINTR || (err == -EAGAIN && cl_now() < asking->until && cl_gc_judge(region) != CL_DEAD));
 		if (!err && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
 			err = -errno;
 		if (!err && !is_exporter(region, &peer))
@@ -103,10 +139,10 @@ static int send_request(const struct cl_asking *asking, struct asked *asked)
 }
 
 /* Waits for a message.  A process that inherited the socket can keep it open after the exporter's death. */
-static int wait_for_answer(const struct cl_asking *asking, int fd)
+static int wait_for_answer(struct cl_asking *asking, struct asked *asked)
 {
 	for (;;) {
-		struct pollfd ready = { fd, POLLIN, 0 };
+		struct pollfd ready = { asked->socket, POLLIN, 0 };
 		uint64_t now = cl_now(), left = asking->until > now ? asking->until - now : 0;
 		int n;
 
@@ -119,7 +155,8 @@ static int wait_for_answer(const struct cl_asking *asking, int fd)
 			return -errno;
 		if (cl_gc_judge(asking->region) == CL_DEAD)
 			return -ESRCH;
-		if (!left)
+		look_at_others(asking, asked);
+		if (cl_now() >= asking->until)
 			return -ETIMEDOUT;
 	}
 }
@@ -195,14 +232,14 @@ static int check_answer(const struct asked *asked, size_t got, int flags)
 	return check_pieces(asked);
 }
 
-static int receive(const struct cl_asking *asking, struct asked *asked)
+static int receive(struct cl_asking *asking, struct asked *asked)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(CL_SERVE_BATCH * sizeof(int))];
 	struct iovec bytes = { &asked->answer, sizeof asked->answer };
 	struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control,
 				  .msg_controllen = sizeof control };
 	ssize_t got;
-	int err = wait_for_answer(asking, asked->socket);
+	int err = wait_for_answer(asking, asked);
 	bool kept = false;
 
 	if (err)
@@ -225,10 +262,11 @@ static int receive(const struct cl_asking *asking, struct asked *asked)
 }
 
 /* Asks for the next batch, and gives it to the caller.  Returns 0, or what ends the asking. */
-static int next_batch(const struct cl_asking *asking, struct asked *asked)
+static int next_batch(struct cl_asking *asking, struct asked *asked)
 {
 	int err = -ECONNRESET;
 
+	asked->served = cl_live_get(asking->region, CL_LIVE_SERVED);
 	/* the program may have closed our socket, and have another one there */
 	if (cl_flight_is_ours(asked->socket))
 		err = send_request(asking, asked);
@@ -254,23 +292,18 @@ static int next_batch(const struct cl_asking *asking, struct asked *asked)
 	return 0;
 }
 
-/* @pieces have come.  If that is more than ever before, the exporter works for us, and the deadline is put off. */
-static void put_off(struct cl_asking *asking, uint32_t pieces)
+/* @pieces have come.  If that is more than ever before, the exporter works for us. */
+static void have_come(struct cl_asking *asking, uint32_t pieces)
 {
-	uint64_t until = cl_now() + asking->more;
-
 	if (pieces <= asking->most)
 		return;
 	asking->most = pieces;
-	if (until > asking->latest)
-		until = asking->latest;
-	if (until > asking->until)
-		asking->until = until;
+	put_off(asking);
 }
 
 int cl_ask(struct cl_asking *asking)
 {
-	struct asked asked = { .socket = -1, .total = 1 };
+	struct asked asked = { .socket = -1, .total = 1, .served = cl_live_get(asking->region, CL_LIVE_SERVED) };
 	struct timespec moment = { 0, MILLISECOND };
 	int err = 0;
 
@@ -279,11 +312,11 @@ int cl_ask(struct cl_asking *asking)
 		if (cl_now() >= asking->until)
 			err = -ETIMEDOUT;
 		else if (asked.socket < 0)
-			err = connect_to(asking->region, asking->until, &asked.socket);
+			err = connect_to(asking, &asked, &asked.socket);
 		if (!err)
 			err = next_batch(asking, &asked);
 		if (!err)
-			put_off(asking, asked.first);
+			have_come(asking, asked.first);
 		/* too much is under way to others */
 		if (err == -EAGAIN) {
 			nanosleep(&moment, NULL);

@@ -15,6 +15,7 @@
 #include "shim/descriptors/flight.h"
 #include "shim/descriptors/server.h"
 #include "shim/descriptors/address.h"
+#include "shim/shm/live.h"
 #include "shim/shm/record.h"
 
 #define MILLISECOND 1000000ull
@@ -159,6 +160,7 @@ static bool answer(struct cl_session *session, struct client *client)
 	}
 	if (!n)
 		n = get_pieces(session, &request, fds);
+	cl_live_add(session->server->region, CL_LIVE_SERVED, 1); /* for those whose turn has not come */
 	if (n >= 0) {
 		err = send_answer(to, &session->answer, fds, (unsigned int)n);
 		cl_flight_close_all(fds, (unsigned int)n);

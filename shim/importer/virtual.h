@@ -17,7 +17,7 @@
 #include "shim/importer/mirror.h"
 
 /* An open waits so long at most for its exporter, which may be stopped or busy. */
-#define CL_VIRTUAL_WAIT 5000000000ull /* ns, for each batch of descriptors */
+#define CL_VIRTUAL_WAIT 5000000000ull /* ns, for each batch of descriptors, and while the exporter works for nobody */
 #define CL_VIRTUAL_LONGEST 300000000000ull /* ns, for all of them, however many come */
 /* An open begins anew if something was mapped or unmapped meanwhile.  The first so many times it also has its time anew. */
 #define CL_VIRTUAL_STARTS 4u

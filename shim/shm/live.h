@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Counts that a process writes into its file, so that others can read them while it runs.  They are sums
- * for people: no free, hold or open depends on them.
+ * for people: no free or hold depends on them.  An open that waits for a busy exporter's descriptor service sees by
+ * CL_LIVE_SERVED that it works.
  *
  * Only the process itself writes them; they only grow.  They lie behind what header_size counts, so
  * that new ones need no new layout: the first word says how many of them the process keeps.
@@ -21,6 +22,7 @@ enum cl_live {
 	CL_LIVE_KEPT_MAPPED, /* of these, blocks that others had mapped and have since closed */
 	CL_LIVE_SHORT,	     /* calls of the program for which the driver had no device memory at first */
 	CL_LIVE_WAITED,	     /* how long culimbo took to get memory for them, ns */
+	CL_LIVE_SERVED,	     /* requests that its descriptor service has worked on */
 	CL_LIVE_COUNTS,
 };
 _Static_assert(CL_LIVE_COUNTS <= CL_LIVE_ROOM, "layout 9");

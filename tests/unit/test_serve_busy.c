@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The descriptor service of an exporter that many ask at once: whoever waits for its turn waits as long as the exporter
+ * works for others, and no longer than its own time once the exporter works for nobody.
+ */
+#include "tests/unit/serve.h"
+
+enum { OTHERS = 16, EACH = 3 /* requests */, SLOW = 100 /* ms for one */, WAIT = 12 * SLOW };
+
+/* As a driver on a busy host. */
+static void be_slow(struct exporter *mine, const struct cl_request *request)
+{
+	(void)mine;
+	(void)request;
+	nanosleep(&(struct timespec){ .tv_nsec = SLOW * MS }, NULL);
+}
+
+/* Works on a few requests, and stops amid the next one. */
+static void work_and_stop(struct exporter *mine, const struct cl_request *request)
+{
+	be_slow(mine, request);
+	if (++mine->kept == OTHERS / 2)
+		raise(SIGSTOP);
+}
+
+/*
+ * So many others ask @its, each by a connection in @fds, and for EACH answers at once.  The service gives each connection one
+ * answer in turn.
+ */
+static void others_ask(const struct exporter *its, int *fds)
+{
+	struct cl_request request = request_of(its);
+
+	request.most = 1; /* few descriptors wait in the answers, which nobody reads */
+	for (int i = 0; i < OTHERS; i++) {
+		fds[i] = connect_raw(its, 0);
+		CHECK(fds[i] >= 0);
+		for (int n = 0; n < EACH; n++)
+			CHECK_EQUAL(send(fds[i], &request, sizeof request, 0), sizeof request);
+	}
+}
+
+/*
+ * Asks @its for two batches beside the others, with WAIT ms from what puts the deadline off.  Returns what cl_ask() does,
+ * and how long it took.
+ */
+static int ask_beside_others(struct exporter *its, uint64_t *ms)
+{
+	struct cl_region region;
+	struct taken taken = { .of = its };
+	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .more = WAIT * MS };
+	int fds[OTHERS], got;
+
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
+	its->pieces = 2 * CL_SERVE_BATCH;
+	others_ask(its, fds);
+	*ms = test_now();
+	asking.until = cl_now() + WAIT * MS;
+	asking.latest = cl_now() + SOON * MS;
+	got = cl_ask(&asking);
+	*ms = (test_now() - *ms) / MS;
+	for (int i = 0; i < OTHERS; i++)
+		close(fds[i]);
+	cl_region_close(&region);
+	return got;
+}
+
+IN_A_CHILD(an_exporter_that_works_for_others_is_waited_for)
+{
+	struct exporter *its = start_serving(0);
+	uint64_t ms;
+
+	its->amid = be_slow;
+	CHECK_EQUAL(ask_beside_others(its, &ms), 2 * (int)CL_SERVE_BATCH);
+	CHECK(ms >= WAIT); /* else it has shown nothing */
+	CHECK_SERVES(its);
+}
+
+IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
+{
+	struct exporter *its = start_serving(0);
+	uint64_t ms;
+
+	its->amid = work_and_stop;
+	CHECK_EQUAL(ask_beside_others(its, &ms), -ETIMEDOUT);
+	CHECK(ms >= WAIT && ms < SOON);
+	kill_exporter(its);
+}
+
+/* Connections wait in a queue until the service takes them; beyond it connect() waits. */
+static void dont_accept(struct exporter *mine)
+{
+	mine->result = kill(getpid(), SIGSTOP);
+}
+IN_A_CHILD(a_place_in_a_full_queue_is_waited_for_until_the_deadline)
+{
+	struct exporter *its = start_serving(0);
+	int fds[2 * CL_SERVE_CLIENTS], n = 0;
+	uint64_t began;
+
+	begin_job(its, dont_accept);
+	CHECK(COMES_TRUE(waitpid(its->pid, NULL, WUNTRACED | WNOHANG) == its->pid, SOON));
+	while (n < 2 * (int)CL_SERVE_CLIENTS && (fds[n] = connect_raw(its, SOCK_NONBLOCK)) >= 0)
+		n++;
+	CHECK(n < 2 * (int)CL_SERVE_CLIENTS);
+	began = test_now();
+	CHECK_EQUAL(ask_simply(its, 1500), -ETIMEDOUT);
+	CHECK(test_now() - began >= 1500 * MS && test_now() - began < SOON * MS);
+	while (n > 0)
+		close(fds[--n]);
+	kill(its->pid, SIGCONT);
+	CHECK_SERVES(its);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_teardown(name, clear_stage)
+	const struct CMUnitTest tests[] = {
+		TEST(an_exporter_that_works_for_others_is_waited_for),
+		TEST(one_that_stops_amid_others_requests_is_not),
+		TEST(a_place_in_a_full_queue_is_waited_for_until_the_deadline),
+	};
+
+	return cmocka_run_group_tests(tests, make_stage, remove_folder);
+}
