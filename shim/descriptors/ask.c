@@ -24,7 +24,7 @@ struct asked {
 	uint64_t until; /* of the last request */
 	uint64_t runs;	/* of the caller's ranges so many end before .from */
 	bool answered; /* on this connection */
-	uint64_t served; /* the exporter's CL_LIVE_SERVED at the last look */
+	uint64_t served; /* the exporter's CL_LIVE_SERVED that the last look found, and that our own requests since make */
 	struct cl_answer answer;
 	int fds[CL_SERVE_BATCH];
 	unsigned int n;
@@ -42,18 +42,16 @@ static void put_off(struct cl_asking *asking)
 		asking->until = until;
 }
 
-/*
- * While this process waits the exporter may work for others, and does not if it is stopped.  The caller has looked before
- * it sent its own request, whose answer counts, too: an exporter that has us ask anew all the time must not put the deadline
- * off.
- */
+/* While this process waits the exporter may work for others, and does not if it is stopped. */
 static void look_at_others(struct cl_asking *asking, struct asked *asked)
 {
 	uint64_t served = cl_live_get(asking->region, CL_LIVE_SERVED);
 
-	if (served != asked->served && asking->more)
-		put_off(asking);
+	if (served <= asked->served)
+		return;
 	asked->served = served;
+	if (asking->queues)
+		put_off(asking);
 }
 
 /* --------------------------------------------------------------- the connection */
@@ -71,20 +69,47 @@ static bool is_exporter(const struct cl_region *region, const struct ucred *peer
 /* connect() and send() wait until the deadline, or for CONNECT_EVERY, at most. */
 static int set_deadline(int fd, uint64_t until)
 {
-	uint64_t now = cl_now(), left = until > now + CONNECT_EVERY ? CONNECT_EVERY / 1000 : until > now ? (until - now) / 1000 + 1 : 1;
-	struct timeval wait = { (time_t)(left / 1000000), (suseconds_t)(left % 1000000) };
+	uint64_t now = cl_now(), left = until > now ? until - now : 0;
+	struct timeval wait;
 
+	if (left > CONNECT_EVERY)
+		left = CONNECT_EVERY;
+	left = left / 1000 + 1;
+	wait = (struct timeval){ (time_t)(left / 1000000), (suseconds_t)(left % 1000000) };
 	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) ? -errno : 0;
 }
 
-/* Connects to the service of @region.  *@to is the socket, also if that fails, or -1. */
+/* Connects @fd.  Where many wait for the service, this one waits for a place in their queue. */
+static int connect_in_time(struct cl_asking *asking, struct asked *asked, int fd, const struct sockaddr_un *address)
+{
+	for (;;) {
+		int err = set_deadline(fd, asking->until);
+
+		if (err)
+			return err;
+		if (!connect(fd, (const struct sockaddr *)address, sizeof *address))
+			return 0;
+		err = -errno;
+		if (err != -EINTR && err != -EAGAIN)
+			return err;
+		look_at_others(asking, asked);
+		if (cl_gc_judge(asking->region) == CL_DEAD)
+			return -ESRCH;
+		/* the program may have closed our socket, and have another one there */
+		if (!cl_flight_is_ours(fd))
+			return -ECONNRESET;
+		if (cl_now() >= asking->until)
+			return -ETIMEDOUT;
+	}
+}
+
+/* Connects to the service of the exporter.  *@to is the socket, also if that fails, or -1. */
 static int connect_to(struct cl_asking *asking, struct asked *asked, int *to)
 {
-	struct cl_region *region = asking->region;
 	struct sockaddr_un address;
 	struct ucred peer;
 	socklen_t size = sizeof peer;
-	int dirfd, fd, err = cl_serve_address(&address, region->file_id, &dirfd);
+	int dirfd, fd, err = cl_serve_address(&address, asking->region->file_id, &dirfd);
 
 	if (err)
 		return err;
@@ -96,24 +121,15 @@ static int connect_to(struct cl_asking *asking, struct asked *asked, int *to)
 		err = fd;
 	} else {
 		*to = fd;
-		do {
-			err = set_deadline(fd, asking->until);
-			if (err || !connect(fd, (struct sockaddr *)&address, sizeof address))
-				break;
-			err = -errno;
-			look_at_others(asking, asked);
-			/* the program may have closed our socket, and have another one there */
-			if (!cl_flight_is_ours(fd))
-				break;
-		} while (err == -EINTR || (err == -EAGAIN && cl_now() < asking->until && cl_gc_judge(region) != CL_DEAD));
+		err = connect_in_time(asking, asked, fd, &address);
 		if (!err && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
 			err = -errno;
-		if (!err && !is_exporter(region, &peer))
+		if (!err && !is_exporter(asking->region, &peer))
 			err = -EPERM;
 	}
 	if (dirfd >= 0)
 		close(dirfd);
-	return err == -EAGAIN ? -ETIMEDOUT : err == -EACCES ? -EPERM : err;
+	return err == -EACCES ? -EPERM : err;
 }
 
 static int send_request(const struct cl_asking *asking, struct asked *asked)
@@ -266,7 +282,8 @@ static int next_batch(struct cl_asking *asking, struct asked *asked)
 {
 	int err = -ECONNRESET;
 
-	asked->served = cl_live_get(asking->region, CL_LIVE_SERVED);
+	look_at_others(asking, asked);
+	asked->served++; /* our own request counts, too */
 	/* the program may have closed our socket, and have another one there */
 	if (cl_flight_is_ours(asked->socket))
 		err = send_request(asking, asked);

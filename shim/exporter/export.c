@@ -44,8 +44,8 @@ static void exported_unstamped_locked(struct cl_exporter *ex, const struct cl_bl
 	}
 	cl_log_once(CL_LOG_WARN,
 		    "this driver uses bytes of an IPC handle that others leave unused, so there is no room for culimbo's stamp: "
-		    "importers cannot say what they hold. What this process frees goes back as without culimbo, and "
-		    "blocks of less than 2 MiB are kept until it ends. Tell us the driver's version; CULIMBO_HELD_BYTES "
+		    "importers cannot say what they hold. Blocks of 2 MiB and more that this process frees go back as without "
+		    "culimbo, and smaller ones are kept until it ends. Tell us the driver's version; CULIMBO_HELD_BYTES "
 		    "limits what is kept");
 }
 

@@ -470,6 +470,7 @@ static void begin_asking(struct cl_asking *asking, struct cl_peer *peer, uint64_
 	asking->until = begin + CL_VIRTUAL_WAIT;
 	asking->more = CL_VIRTUAL_WAIT;
 	asking->latest = begin + CL_VIRTUAL_LONGEST;
+	asking->queues = true;
 }
 
 CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUdeviceptr *address)
@@ -512,6 +513,8 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		/* what is asked for anew takes its time anew */
 		if (starts++ < CL_VIRTUAL_STARTS)
 			asking.most = 0;
+		else
+			asking.queues = false;
 		nanosleep(&pause, NULL);
 	}
 	/* it has answered, and was asked anew */
@@ -530,11 +533,14 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 {
 	const struct target target = { peer, asking->record, asking->generation };
 	const struct timespec pause = { 0, 1000000 };
+	unsigned int starts = 1;
 	int err;
 
 	begin_asking(asking, peer, atomic_load(&peer->in_vain) > since ? since : cl_now());
-	while ((err = cl_ask(asking)), may_come(&target, err) && cl_now() < asking->until)
+	while ((err = cl_ask(asking)), may_come(&target, err) && cl_now() < asking->until) {
+		asking->queues = starts++ < CL_VIRTUAL_STARTS;
 		nanosleep(&pause, NULL);
+	}
 	if (err == -ETIMEDOUT)
 		atomic_store(&peer->in_vain, cl_now());
 	if (err >= 0 || err == -EIO)

@@ -126,7 +126,7 @@ void end_context(uint8_t ctx)
 
 bool is_kept(const struct life *l)
 {
-	return l->exported && settings->tail;
+	return l->exported && settings->tail && (l->async || l->bytes < PAGE);
 }
 
 void freed(int l)

@@ -44,7 +44,7 @@ IN_A_CHILD(without_room_for_a_stamp_small_blocks_are_kept_and_the_rest_is_not)
 	event = exported_event(&event_handle);
 	CHECK(!memcmp(event_handle.reserved + 56, &drivers_own, sizeof drivers_own));
 	CHECK_EQUAL(logged("]: warning: "), 1);
-	CHECK_EQUAL(logged("blocks of less than 2 MiB are kept until it ends"), 1);
+	CHECK_EQUAL(logged("smaller ones are kept until it ends"), 1);
 	/* no process has them, and there is no grace period: with a stamp all would be released at once */
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_EQUAL(cl_memory_free(big), CUDA_SUCCESS);
@@ -89,7 +89,7 @@ IN_A_CHILD(each_byte_of_a_stamp_may_be_one_that_the_driver_uses)
 	for (unsigned int i = 0; i < BYTES; i++)
 		CHECK_EQUAL(frees_of(p[i]), 0);
 	CHECK_EQUAL(logged("]: warning: "), 1);
-	CHECK_EQUAL(logged("blocks of less than 2 MiB are kept until it ends"), 1);
+	CHECK_EQUAL(logged("smaller ones are kept until it ends"), 1);
 }
 
 /* With a limit, the oldest block is released. */

@@ -3,6 +3,8 @@
  * The descriptor service of an exporter that many ask at once: whoever waits for its turn waits as long as the exporter
  * works for others, and no longer than its own time once the exporter works for nobody.
  */
+#include <sys/time.h>
+
 #include "tests/unit/serve.h"
 
 enum { OTHERS = 16, EACH = 3 /* requests */, SLOW = 100 /* ms for one */, WAIT = 12 * SLOW };
@@ -44,11 +46,11 @@ static void others_ask(const struct exporter *its, int *fds)
  * Asks @its for two batches beside the others, with WAIT ms from what puts the deadline off.  Returns what cl_ask() does,
  * and how long it took.
  */
-static int ask_beside_others(struct exporter *its, uint64_t *ms)
+static int ask_beside_others(struct exporter *its, bool queues, uint64_t *ms)
 {
 	struct cl_region region;
 	struct taken taken = { .of = its };
-	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .more = WAIT * MS };
+	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .more = WAIT * MS, .queues = queues };
 	int fds[OTHERS], got;
 
 	cl_identity_self(&cl_self.identity);
@@ -72,9 +74,21 @@ IN_A_CHILD(an_exporter_that_works_for_others_is_waited_for)
 	uint64_t ms;
 
 	its->amid = be_slow;
-	CHECK_EQUAL(ask_beside_others(its, &ms), 2 * (int)CL_SERVE_BATCH);
+	CHECK_EQUAL(ask_beside_others(its, true, &ms), 2 * (int)CL_SERVE_BATCH);
 	CHECK(ms >= WAIT); /* else it has shown nothing */
 	CHECK_SERVES(its);
+}
+
+/* As an open does that has begun anew too often: else those whose exporter changes all the time would keep each other waiting. */
+IN_A_CHILD(who_does_not_queue_has_its_own_time_alone)
+{
+	struct exporter *its = start_serving(0);
+	uint64_t ms;
+
+	its->amid = be_slow;
+	CHECK_EQUAL(ask_beside_others(its, false, &ms), -ETIMEDOUT);
+	CHECK(ms < SOON);
+	kill_exporter(its);
 }
 
 IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
@@ -83,7 +97,7 @@ IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
 	uint64_t ms;
 
 	its->amid = work_and_stop;
-	CHECK_EQUAL(ask_beside_others(its, &ms), -ETIMEDOUT);
+	CHECK_EQUAL(ask_beside_others(its, true, &ms), -ETIMEDOUT);
 	CHECK(ms >= WAIT && ms < SOON);
 	kill_exporter(its);
 }
@@ -93,7 +107,20 @@ static void dont_accept(struct exporter *mine)
 {
 	mine->result = kill(getpid(), SIGSTOP);
 }
-IN_A_CHILD(a_place_in_a_full_queue_is_waited_for_until_the_deadline)
+static void nothing(int signal)
+{
+	(void)signal;
+}
+/* Signals come every half millisecond, as a profiler's: each ends connect(). */
+static void be_signalled(bool on)
+{
+	const struct itimerval every = { { 0, on ? 500 : 0 }, { 0, on ? 500 : 0 } };
+	const struct sigaction act = { .sa_handler = nothing };
+
+	CHECK_EQUAL(sigaction(SIGALRM, &act, NULL), 0);
+	CHECK_EQUAL(setitimer(ITIMER_REAL, &every, NULL), 0);
+}
+static void full_queue(bool signals)
 {
 	struct exporter *its = start_serving(0);
 	int fds[2 * CL_SERVE_CLIENTS], n = 0;
@@ -105,12 +132,23 @@ IN_A_CHILD(a_place_in_a_full_queue_is_waited_for_until_the_deadline)
 		n++;
 	CHECK(n < 2 * (int)CL_SERVE_CLIENTS);
 	began = test_now();
+	be_signalled(signals);
 	CHECK_EQUAL(ask_simply(its, 1500), -ETIMEDOUT);
+	be_signalled(false);
 	CHECK(test_now() - began >= 1500 * MS && test_now() - began < SOON * MS);
 	while (n > 0)
 		close(fds[--n]);
 	kill(its->pid, SIGCONT);
 	CHECK_SERVES(its);
+}
+
+IN_A_CHILD(a_place_in_a_full_queue_is_waited_for_until_the_deadline)
+{
+	full_queue(false);
+}
+IN_A_CHILD(until_the_deadline_also_under_signals)
+{
+	full_queue(true);
 }
 
 int main(void)
@@ -119,7 +157,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(an_exporter_that_works_for_others_is_waited_for),
 		TEST(one_that_stops_amid_others_requests_is_not),
+		TEST(who_does_not_queue_has_its_own_time_alone),
 		TEST(a_place_in_a_full_queue_is_waited_for_until_the_deadline),
+		TEST(until_the_deadline_also_under_signals),
 	};
 
 	return cmocka_run_group_tests(tests, make_stage, remove_folder);

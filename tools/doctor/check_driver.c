@@ -251,7 +251,7 @@ static void say_handles(const struct probe *probe)
 			 "memory and event handles have room for our stamp");
 	else
 		cu_found("handles", WARN,
-			 "importers cannot say then what they hold: what a process frees goes back as without culimbo, and blocks of less than 2 MiB are kept until it ends. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept",
+			 "importers cannot say then what they hold: blocks of 2 MiB and more that a process frees go back as without culimbo, and smaller ones are kept until it ends. Tell us the driver's version; CULIMBO_HELD_BYTES limits what is kept",
 			 "the driver uses bytes of handles where our stamp has its place (memory %s of 5, event %s of 8 are not zero)",
 			 memory, event);
 }
