@@ -105,6 +105,7 @@ static const struct {
 	{ "fact-21", virtual_ranges },
 	{ "fact-24", virtual_descriptors },
 	{ "fact-25", virtual_lifetime },
+	{ "fabric", fabric },
 	{ "fact-27", dma_buf },
 	{ "fact-28", containers },
 	{ "handle", handle_bytes },

@@ -40,6 +40,8 @@ enum verb {
 	SYNC,
 	VMM_NEW,      /* bytes -> pointer, descriptor */
 	VMM_END,      /* unmaps and releases the memory of VMM_NEW or VMM_TAKE */
+	FABRIC_NEW,   /* -> pointer, 1: the device has fabric handles; a fabric handle; VMM_END unmaps and releases it */
+	FABRIC_TAKE,  /* fabric handle -> pointer; likewise */
 	VMM_TAKE,     /* pid, descriptor, bytes -> pointer */
 	EXPORT_POOL,  /* exports the default pool */
 	EVENT_NEW,    /* -> event */
@@ -241,6 +243,7 @@ void virtual_handles(struct worker *a, struct worker *unused);
 void virtual_ranges(struct worker *a, struct worker *unused);
 void virtual_descriptors(struct worker *a, struct worker *b);
 void virtual_lifetime(struct worker *a, struct worker *b);
+void fabric(struct worker *a, struct worker *b);
 void dma_buf(struct worker *a, struct worker *unused);
 void containers(struct worker *unused, struct worker *b);
 

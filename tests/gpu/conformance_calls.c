@@ -56,6 +56,36 @@ CUresult vmm_new(size_t bytes, uint64_t *pointer, uint64_t *descriptor)
 	return CUDA_SUCCESS;
 }
 
+enum { FABRIC = 8 /* CU_MEM_HANDLE_TYPE_FABRIC, of CUDA 12.3 */, FABRIC_BYTES = 2 << 20 };
+
+CUresult fabric_new(uint64_t *pointer, unsigned char *name, uint64_t *supported)
+{
+	CUmemAllocationProp property;
+	CUmemGenericAllocationHandle handle;
+	CUresult result;
+	int has = 0;
+
+	/* 128: CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED; drivers before it give an error */
+	if (driver.p_cuDeviceGetAttribute(&has, (CUdevice_attribute)128, 0))
+		has = 0;
+	*supported = (uint64_t)has;
+	memset(&property, 0, sizeof(property));
+	property.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	property.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	property.requestedHandleTypes = (CUmemAllocationHandleType)FABRIC;
+	TRY(driver.p_cuMemCreate(&handle, FABRIC_BYTES, &property, 0));
+	result = vmm_map(handle, FABRIC_BYTES, pointer);
+	return result ? result : driver.p_cuMemExportToShareableHandle(name, handle, (CUmemAllocationHandleType)FABRIC, 0);
+}
+
+CUresult fabric_take(const unsigned char *name, uint64_t *pointer)
+{
+	CUmemGenericAllocationHandle handle;
+
+	TRY(driver.p_cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)name, (CUmemAllocationHandleType)FABRIC));
+	return vmm_map(handle, FABRIC_BYTES, pointer);
+}
+
 static int receive_descriptor(void)
 {
 	char byte, control[CMSG_SPACE(sizeof(int))];

@@ -174,6 +174,40 @@ void virtual_lifetime(struct worker *a, struct worker *b)
 	   (ull)freed_mib(between, after));
 }
 
+/*
+ * Memory that is shared by a fabric handle.  A device may say that it has these, and the driver refuse them all the same, as
+ * where no IMEX channel is open to the process.
+ */
+void fabric(struct worker *a, struct worker *b)
+{
+	struct answer made = ask(a, FABRIC_NEW, 0, 0, 0, 0), taken;
+	int released;
+
+	note("measured: fabric handles: the device says %llu, memory with one can be made: %d", (ull)made.v[1], made.result);
+	if (made.result) {
+		ok(true, "fabric: memory by a fabric handle # SKIP the driver makes none here");
+		return;
+	}
+	set(a, made.v[0], 90, MIB);
+	taken = ask_handle(b, FABRIC_TAKE, made.handle);
+	ok(!taken.result && get(b, taken.v[0]) == 90, "fabric: another process imports it, and reads it (%d)", taken.result);
+	if (taken.result)
+		return;
+	released = ask(a, VMM_END, 0, 0, 0, 0).result;
+	ok(!released && get(b, taken.v[0]) == 90, "fabric: the exporter unmaps and releases it: the importer reads it still (%d)", released);
+	ask(b, VMM_END, 0, 0, 0, 0);
+	taken = ask_handle(b, FABRIC_TAKE, made.handle);
+	ok(taken.result, "fabric: when nobody has the memory any more, its handle is refused (%d)", taken.result);
+	if (!taken.result)
+		ask(b, VMM_END, 0, 0, 0, 0);
+	made = ask(a, FABRIC_NEW, 0, 0, 0, 0);
+	dismiss(a);
+	taken = ask_handle(b, FABRIC_TAKE, made.handle);
+	ok(taken.result, "fabric: when the exporter has ended, its handle is refused (%d)", taken.result);
+	if (!taken.result)
+		ask(b, VMM_END, 0, 0, 0, 0);
+}
+
 void dma_buf(struct worker *a, struct worker *unused)
 {
 	uint64_t small = alloc(a, 64 * KIB), d = alloc(a, 4 * MIB), before, between, after;

@@ -160,6 +160,10 @@ static CUresult do_it(const struct question *q, struct answer *r)
 	case VMM_END:
 		TRY(driver.p_cuMemUnmap(mine.vmm_base, mine.vmm_bytes));
 		return driver.p_cuMemRelease(mine.vmm);
+	case FABRIC_NEW:
+		return fabric_new(&r->v[0], r->handle, &r->v[1]);
+	case FABRIC_TAKE:
+		return fabric_take(q->handle, &r->v[0]);
 	case VMM_TAKE:
 		return vmm_take((pid_t)q->a[0], (int)q->a[1], q->a[2], BY_PIDFD, &r->v[0]);
 	case EXPORT_POOL:

@@ -140,6 +140,9 @@ void serve(int from, int to);
 CUresult free_in_capture(const struct question *q, uint64_t *v);
 
 /* conformance_calls.c */
+/* Makes memory that has a fabric handle, @name, 64 bytes; *@supported: what the device says of that. */
+CUresult fabric_new(uint64_t *pointer, unsigned char *name, uint64_t *supported);
+CUresult fabric_take(const unsigned char *name, uint64_t *pointer);
 CUresult vmm_new(size_t bytes, uint64_t *pointer, uint64_t *descriptor);
 CUresult handle_beside(bool of_event, uint64_t what, unsigned char *handle);
 CUresult vmm_take(pid_t pid, int theirs, size_t bytes, enum way way, uint64_t *pointer);
