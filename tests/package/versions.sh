@@ -22,7 +22,7 @@ ${MAKE:-make} -C "$top_builddir" dist-gzip > "$tmp/dist.log" 2>&1 &&
 		./configure -q --disable-dependency-tracking --with-cuda="$(sed -n 's/^CUDA_HOME_DIR = //p' "$top_builddir/Makefile")" &&
 		# this version's hooks of pool pointers only call the driver
 		sed 's/cl_pool_pointer_\(export\|import\)(/cl_driver.cuMemPool\1Pointer(/
-			s/cuMemPoolexport/cuMemPoolExport/; s/cuMemPoolimport/cuMemPoolImport/' \
+			s/cuMemPoolexport/cuMemPoolExport/; s/cuMemPoolimport/cuMemPoolImport/; s/(dptr, pool, data, NULL)/(dptr, pool, data)/' \
 			preload/hook_ipc.c > hook_ipc.c && ! cmp -s hook_ipc.c preload/hook_ipc.c && mv hook_ipc.c preload/hook_ipc.c &&
 		make -s -j"$(nproc)" libculimbo.la && cp .libs/libculimbo.so "$tmp/without-pools.so" &&
 		tar -xf "$archive" --strip-components=1 --wildcards '*/preload/hook_ipc.c' && make -s clean &&
