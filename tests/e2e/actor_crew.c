@@ -15,8 +15,17 @@
 
 #define PARTNER_MS 20000       /* time limit for a message from the partner */
 
+#define CREW_MOST 64
+
+/* What the consumers have answered to each producer.  Whichever thread receives an answer enters it here. */
+struct answers {
+	_Atomic uint32_t round[CREW_MOST]; /* the last one that was answered, + 1 */
+	_Atomic int32_t result[CREW_MOST];
+};
+
 struct crew {
 	uint64_t rounds, bytes, number;
+	struct answers *answers;
 	CUmemoryPool pool; /* NULL: blocks of cuMemAlloc, shared by handles */
 	atomic_uint_fast64_t *messages, *refused, *foreign;
 	atomic_int *error; /* the first driver error */
@@ -140,9 +149,32 @@ static CUresult map_new(CUdeviceptr address, size_t bytes, unsigned char value)
 	return result ? result : cu.cuCtxSynchronize();
 }
 
+/* Waits until a consumer has answered @gift.  Returns false if none does in time. */
+static bool hear_of(struct crew *crew, const struct wire_gift *gift, CUresult *result)
+{
+	struct pollfd ready = { .fd = WIRE_PARTNER_FD, .events = POLLIN };
+	const uint64_t until = now_ns() + PARTNER_MS * UINT64_C(1000000);
+	struct wire_taken taken;
+
+	while (atomic_load(&crew->answers->round[gift->producer]) != gift->round + 1) {
+		/* another thread may receive our answer meanwhile, and then nothing more comes: so it looks again soon */
+		int n = poll(&ready, 1, 1);
+
+		if (n < 0 || atomic_load(crew->error) || now_ns() >= until)
+			return false;
+		if (n && recv(WIRE_PARTNER_FD, &taken, sizeof(taken), MSG_DONTWAIT) == sizeof(taken)) {
+			atomic_store(&crew->answers->result[taken.producer], taken.result);
+			atomic_store(&crew->answers->round[taken.producer], taken.round + 1);
+		}
+	}
+	*result = (CUresult)atomic_load(&crew->answers->result[gift->producer]);
+	return true;
+}
+
 /*
  * Virtual memory: each thread maps something new at the same addresses, three of them side by side, and shares
- * the second.  So opens meet unmaps.
+ * the second.  It unmaps them when the open of it begins in every second round, and in the others when it has ended: so
+ * opens and reads meet unmaps on a machine of any speed.  An open that has ended before the unmap must have succeeded.
  */
 static void *producer_of_virtual(void *data)
 {
@@ -151,7 +183,7 @@ static void *producer_of_virtual(void *data)
 	CUipcMemHandle handle;
 	struct wire_gift gift;
 	CUdeviceptr base;
-	CUresult result;
+	CUresult result, opened;
 
 	note(crew, cu.cuCtxSetCurrent(primary), "cuCtxSetCurrent");
 	result = cu.cuMemAddressReserve(&base, SIDE_BY_SIDE * crew->bytes, 0, 0, 0);
@@ -165,8 +197,13 @@ static void *producer_of_virtual(void *data)
 			     "map");
 		note(crew, cu.cuIpcGetMemHandle(&handle, base + gift.bytes), "cuIpcGetMemHandle");
 		memcpy(gift.handle, &handle, 64);
-		if (!send_gift(&gift))
-			note(crew, CUDA_ERROR_UNKNOWN, "the consumer reads no messages");
+		gift.answer = i % 2 ? WIRE_OPENED : WIRE_BEGINS;
+		gift.producer = (uint32_t)crew->number;
+		gift.round = (uint32_t)i;
+		if (!send_gift(&gift) || !hear_of(crew, &gift, &opened))
+			note(crew, CUDA_ERROR_UNKNOWN, "the consumer does not answer");
+		else
+			note(crew, opened, "an open before the unmap");
 		atomic_fetch_add(crew->messages, 1);
 		note(crew, cu.cuMemUnmap(base, gift.bytes), "cuMemUnmap");
 		note(crew, cu.cuMemUnmap(base + gift.bytes, 2 * gift.bytes), "cuMemUnmap");
@@ -189,6 +226,14 @@ static CUresult take(const struct crew *crew, const struct wire_gift *gift, CUde
 	return cu.cuIpcOpenMemHandle_v2(address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 }
 
+static void answer(struct crew *crew, const struct wire_gift *gift, CUresult result)
+{
+	const struct wire_taken taken = { .producer = gift->producer, .round = gift->round, .result = (int32_t)result };
+
+	if (send(WIRE_PARTNER_FD, &taken, sizeof(taken), MSG_NOSIGNAL) != sizeof(taken))
+		note(crew, CUDA_ERROR_UNKNOWN, "the producer takes no answer");
+}
+
 static void *consumer(void *data)
 {
 	struct crew *crew = data;
@@ -197,6 +242,7 @@ static void *consumer(void *data)
 	struct wire_gift gift;
 	CUdeviceptr address;
 	uint64_t foreign, n_taken = 0;
+	CUresult result;
 
 	if (!buffer)
 		note(crew, CUDA_ERROR_OUT_OF_MEMORY, "malloc");
@@ -214,7 +260,12 @@ static void *consumer(void *data)
 		if (!gift.bytes)
 			break; /* the message that ends one thread */
 		atomic_fetch_add(crew->messages, 1);
-		if (take(crew, &gift, &address)) {
+		if (gift.answer == WIRE_BEGINS)
+			answer(crew, &gift, 0);
+		result = take(crew, &gift, &address);
+		if (gift.answer == WIRE_OPENED)
+			answer(crew, &gift, result);
+		if (result) {
 			atomic_fetch_add(crew->refused, 1);
 			continue;
 		}
@@ -244,14 +295,15 @@ static void run_crew(void *(*member)(void *), const struct wire_request *q, uint
 	atomic_uint_fast64_t messages = 0, refused = 0, foreign = 0;
 	const char *_Atomic where = NULL;
 	atomic_int error = 0;
-	struct crew crew[64];
-	pthread_t thread[64];
-	uint64_t n = q->a[0] < 64 ? q->a[0] : 64;
+	struct answers answers = { .round = { 0 } };
+	struct crew crew[CREW_MOST];
+	pthread_t thread[CREW_MOST];
+	uint64_t n = q->a[0] < CREW_MOST ? q->a[0] : CREW_MOST;
 	uint64_t started = 0;
 
 	for (; started < n; started++) {
 		crew[started] = (struct crew){ .rounds = q->a[1], .bytes = q->a[2],
-					       .number = started, .messages = &messages,
+					       .number = started, .messages = &messages, .answers = &answers,
 					       .pool = (CUmemoryPool)(uintptr_t)pool,
 					       .refused = &refused, .foreign = &foreign,
 					       .error = &error, .where = &where };

@@ -316,6 +316,48 @@ static void devices(void)
 			}
 }
 
+/*
+ * A context can have eight peers, and the driver refuses to open memory of a ninth device for it.  Then the program gets the
+ * driver's error and holds nothing.  Virtual and stream-ordered memory open by cuMemSetAccess and cuMemPoolSetAccess,
+ * which enable no peer.  Simulated only: no machine at hand has so many devices.
+ */
+static void too_many_peers(void)
+{
+	enum { ALLOWED = 8, OWN_DEVICE = ALLOWED + 1, DEVICES = OWN_DEVICE + 1, TOO_MANY_PEERS = 711 };
+	const char *env = "CULIMBO_SHARE=all CULIMBO_SIM_DEVICES=10 CULIMBO_SIM_POOL_ACCESS=set CULIMBO_GRACE=0 CULIMBO_REPORT=off";
+	struct actor *p = ENTER("P", .env = env), *who[2] = { ENTER("B", .bare = true, .env = env), ENTER("C", .env = env) };
+	struct handle handle[DEVICES];
+	uint64_t block = 0, import[DEVICES];
+
+	for (int device = DEVICES - 1; device >= 0; device--) {
+		ASK(p, device, device);
+		block = alloc_filled(p, PIECE, OWN);
+		handle[device] = export_block(p, block);
+	}
+	for (int i = 0; i < 2; i++) {
+		int result = 0, opened = 0;
+
+		ASK(who[i], device, OWN_DEVICE);
+		while (opened < DEVICES && !(result = try_open(who[i], &handle[OWN_DEVICE - opened], &import[opened])))
+			opened += reads(who[i], import[opened], PIECE, OWN, NULL);
+		ok(opened == 1 + ALLOWED && result == TOO_MANY_PEERS,
+		   "%s %s opens memory of its own device and of %d others, and is refused that of one more (%d)",
+		   who[i]->bare ? "control: bare," : "17 18", who[i]->name, opened - 1, result);
+	}
+	for (int kind = VIRTUAL; kind < KINDS; kind++) {
+		handle[0] = share(p, (enum kind)kind, NEXT);
+		import[OWN_DEVICE] = open_block(who[1], &handle[0]);
+		ok(reads(who[1], import[OWN_DEVICE], PIECE, NEXT, NULL), "17 18 %s of that device is opened and read", kinds[kind]);
+		close_block(who[1], import[OWN_DEVICE]);
+	}
+	for (int i = 0; i <= ALLOWED; i++)
+		close_block(who[1], import[i]);
+	free_block(p, block);
+	ok(alloc(p, PIECE) == block, "17 18 C does not hold what it was refused: P frees it and gets its place again");
+	leave(who[0]);
+	virtual_curtain(p, who[1]);
+}
+
 #define SECOND_ALONE TWO " CUDA_VISIBLE_DEVICES=1"
 #define FIRST_ALONE TWO " CUDA_VISIBLE_DEVICES=0"
 #define NO_REACH SECOND_ALONE " CULIMBO_SIM_REACH=shown CULIMBO_LOG=info"
@@ -530,6 +572,7 @@ const struct scene shared_scenes[] = {
 	{ "shared-importer-killed", shared_importer_killed, SCENE_ALONE },
 	{ "shared-crowd", shared_crowd, 0 },
 	{ "shared-devices", devices, 0 },
+	{ "shared-too-many-peers", too_many_peers, SCENE_SIMULATED },
 	{ "shared-hidden-device", hidden_device, 0 },
 	{ "shared-hidden-neighbour", hidden_neighbour, 0 },
 	{ "shared-out-of-reach", out_of_reach, SCENE_SIMULATED | SCENE_ALONE },

@@ -188,10 +188,13 @@ void virtual_forks(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
-/* Opens meet unmaps, in several threads on both sides: what is opened has its own bytes, to the end. */
+/*
+ * Opens and reads meet unmaps, in several threads on both sides: what is opened has its own bytes, to the end.  Every second
+ * block is unmapped as its open begins, and the others when it has ended: these are all opened.
+ */
 void virtual_threads(void)
 {
-	enum { CONSUMERS = 4, PRODUCERS = 6 };
+	enum { CONSUMERS = 4, PRODUCERS = 6, ROUNDS = 40 };
 	struct actor *o = ENTER("O", .bare = true), *p, *c;
 	const struct wire_reply *made, *got;
 	uint64_t before;
@@ -205,7 +208,7 @@ void virtual_threads(void)
 	close(pair[1]);
 	before = free_memory(o);
 	tell(c, OP_consume, NULL, (const uint64_t[6]){ CONSUMERS });
-	tell(p, OP_produce, NULL, (const uint64_t[6]){ PRODUCERS, 40, PIECE, CONSUMERS, 1 });
+	tell(p, OP_produce, NULL, (const uint64_t[6]){ PRODUCERS, ROUNDS, PIECE, CONSUMERS, 1 });
 	made = hear(p, 50000);
 	got = hear(c, 50000);
 	ok(!made->result && !got->result, "17 %d threads map, export and unmap, %d open and close: no error (%d %s, %d %s)",
@@ -213,6 +216,7 @@ void virtual_threads(void)
 	note("%llu handles, %llu refused", (unsigned long long)got->v[0], (unsigned long long)got->v[1]);
 	ok(got->v[0] == made->v[0] && got->v[2] == 0, "17 no import has foreign bytes (%llu)",
 	   (unsigned long long)got->v[2]);
+	ok(got->v[0] == PRODUCERS * ROUNDS && got->v[1] <= got->v[0] / 2, "17 all that is unmapped after its open is opened");
 	ok(free_within(o, before, 5000, NULL), "17 then nothing is left");
 	leave(c);
 	leave(p);

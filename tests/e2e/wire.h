@@ -147,7 +147,16 @@ struct wire_gift {
 	unsigned char handle[64];
 	uint64_t bytes;
 	uint32_t value;
-	uint32_t pad;
+	uint32_t answer; /* of enum wire_answer: when the consumer answers */
+	uint32_t producer, round; /* who waits for the answer, and in which of its rounds */
+};
+
+/* What a consumer says to the producer of a block: nothing, that its open begins, or how it has ended. */
+enum wire_answer { WIRE_NO_ANSWER, WIRE_BEGINS, WIRE_OPENED };
+
+struct wire_taken {
+	uint32_t producer, round;
+	int32_t result; /* of the open; 0 if it only begins */
 };
 
 /* The descriptor of the socket to the partner, in an actor that has a partner. */

@@ -267,6 +267,16 @@ SIM_CALL(cuCtxGetStreamPriorityRange, (int *least, int *greatest))
 	return CUDA_SUCCESS;
 }
 
+bool sim_has_room_for_peer(const struct sim_context *context, int device)
+{
+	uint64_t peers = context->peers;
+
+	for (const struct sim_region *r = context->regions; r; r = r->next)
+		if (r->kind == SIM_IMPORT && r->device != context->device && r->device >= 0)
+			peers |= UINT64_C(1) << r->device;
+	return device == context->device || device < 0 || peers >> device & 1 || __builtin_popcountll(peers) < SIM_PEERS;
+}
+
 SIM_CALL(cuCtxEnablePeerAccess, (CUcontext handle, unsigned int flags))
 {
 	struct sim_context *context, *peer = sim_context_of(handle);
@@ -280,6 +290,8 @@ SIM_CALL(cuCtxEnablePeerAccess, (CUcontext handle, unsigned int flags))
 		result = CUDA_ERROR_INVALID_DEVICE;
 	else if (context->peers >> peer->device & 1)
 		result = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+	else if (!sim_has_room_for_peer(context, peer->device))
+		result = CUDA_ERROR_TOO_MANY_PEERS;
 	else
 		context->peers |= UINT64_C(1) << peer->device;
 	sim_leave();

@@ -220,6 +220,9 @@ static CUresult open_handle(struct sim_context *context, const struct handle *ha
 	result = CUDA_ERROR_INVALID_HANDLE;
 	if (other_context_has(context, segment, handle->offset))
 		goto drop;
+	result = CUDA_ERROR_TOO_MANY_PEERS;
+	if (!sim_has_room_for_peer(context, pool_reachable(handle->device)))
+		goto drop;
 	if (!region) {
 		result = map_import(context, handle, segment, &region);
 		if (result)

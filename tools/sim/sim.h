@@ -188,7 +188,7 @@ struct sim_context {
 	struct sim_stream *streams; /* the first is the legacy default stream */
 	struct sim_region *regions;
 	unsigned int freeing; /* waiting cuMemFree calls, for which allocations wait */
-	uint64_t peers; /* a bit for each device that this context may access */
+	uint64_t peers; /* a bit for each device that this context may access, see sim_has_room_for_peer() */
 	/* the place of the last freed block: the next one of the same size goes there */
 	struct sim_region *last_chunk;
 	unsigned int last_unit, last_units;
@@ -440,6 +440,13 @@ void sim_host_end(const struct sim_context *context);
 unsigned int sim_vmm_types(const struct sim_region *region, uint64_t address);
 /* Returns the device of the allocation that is mapped at @address of @region, as pool_reachable() has it; 0: none is. */
 int sim_vmm_device(const struct sim_region *region, uint64_t address);
+
+/* ---- peers (current.c) ---- */
+
+/* So many other devices a context may access, or have opened memory of by legacy handles (the Programming Guide's limit). */
+#define SIM_PEERS 8
+/* Returns true unless @device would be one more than these.  That opens count is our choice: no machine at hand has so many. */
+bool sim_has_room_for_peer(const struct sim_context *context, int device);
 
 /* ---- fabric handles (vmm.c, mempool_share.c) ---- */
 
