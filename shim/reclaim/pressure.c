@@ -334,6 +334,16 @@ struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure)
 	return seen;
 }
 
+unsigned int cl_pressure_keep(const struct cl_pressure *pressure, uint32_t *files, unsigned int max)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; pressure && i < pressure->n && n < max; i++)
+		if (pressure->known[i].standing != DEAD && pressure->known[i].entered != pressure->known[i].returned)
+			files[n++] = pressure->known[i].file_id;
+	return n;
+}
+
 /* ------------------------------------------------------------------------- asking */
 struct asked {
 	struct known *known;

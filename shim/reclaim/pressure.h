@@ -42,6 +42,12 @@ struct cl_pressure_seen {
 struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure); /* NULL: sees nothing */
 
 /*
+ * Writes at most @max files of exporters that, as of the last look, have memory of the device in their limbos.  Returns how
+ * many it wrote.
+ */
+unsigned int cl_pressure_keep(const struct cl_pressure *pressure, uint32_t *files, unsigned int max); /* NULL: 0 */
+
+/*
  * Asks all exporters that, as of the last look, have something that could go: they cut their graces
  * short and give back what nobody holds.  Waits for the answers until @until (CLOCK_MONOTONIC, ns)
  * at most, and only some milliseconds for exporters that do not answer soon: later looks see

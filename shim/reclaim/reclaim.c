@@ -24,6 +24,7 @@
 #include "shim/limbo/reap.h"
 #include "shim/limbo/release.h"
 #include "shim/base/log.h"
+#include "shim/reclaim/keepers.h"
 #include "shim/reclaim/pressure.h"
 #include "shim/reclaim/reclaim.h"
 #include "shim/blocks/event_owner.h"
@@ -292,12 +293,20 @@ static void count_wait(const struct cl_retry *retry, uint64_t ns)
 	cl_live_add(&cl_own, CL_LIVE_WAITED, ns);
 }
 
-bool cl_reclaim_again(struct cl_retry *retry)
+/* Says who keeps what the call lacked.  Without our limbos it may have succeeded. */
+static void tell_keepers(const struct cl_retry *retry)
+{
+	uint8_t uuid[CL_UUID];
+
+	cl_keepers_tell(retry->others, cl_device_uuid(retry->what.device, uuid) ? uuid : NULL, retry->what.bytes);
+}
+
+/* Returns as cl_reclaim_again().  *hopeless becomes true if the call fails without culimbo, too. */
+static bool again(struct cl_retry *retry, bool *hopeless)
 {
 	const unsigned int most = retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS;
 	uint64_t now = cl_now(), wait = 100 * MICROSECOND;
 	struct outcome outcome = { .gave = false };
-	bool hopeless;
 
 	if (retry->attempt == 0)
 		retry->deadline = now + cl_options.pressure_wait.number;
@@ -307,14 +316,14 @@ bool cl_reclaim_again(struct cl_retry *retry)
 		cl_count(calls_short);
 		find_device(retry);
 	}
-	hopeless = is_hopeless(retry, &outcome);
+	*hopeless = is_hopeless(retry, &outcome);
 	/* a pause, since other processes take all that comes free */
 	if (retry->attempt >= ATTEMPTS)
 		nap(retry->attempt < 10 * ATTEMPTS ? wait : MILLISECOND);
 	for (;; outcome.round++) {
 		outcome.may_come = false;
 		for (unsigned int i = 0; i < sizeof steps / sizeof *steps; i++)
-			if ((steps[i].wants & 1u << retry->want) && !(hopeless && steps[i].of_limbos))
+			if ((steps[i].wants & 1u << retry->want) && !(*hopeless && steps[i].of_limbos))
 				steps[i].take(retry, &outcome);
 		if (outcome.gave || !outcome.may_come || cl_now() >= retry->deadline)
 			break;
@@ -324,7 +333,7 @@ bool cl_reclaim_again(struct cl_retry *retry)
 	}
 	if (retry->want == CL_RETRY_MEMORY) {
 		say(retry, outcome.gave ? "memory came free, trying again" :
-			   hopeless   ? "nobody has as much" :
+			   *hopeless  ? "nobody has as much" :
 					"nothing to give back");
 		if (cl_own_has_file())
 			count_wait(retry, cl_now() - now);
@@ -333,6 +342,15 @@ bool cl_reclaim_again(struct cl_retry *retry)
 	}
 	retry->attempt++;
 	return outcome.gave;
+}
+
+bool cl_reclaim_again(struct cl_retry *retry)
+{
+	bool hopeless = false, tries = again(retry, &hopeless);
+
+	if (!tries && !hopeless && retry->want == CL_RETRY_MEMORY)
+		tell_keepers(retry);
+	return tries;
 }
 
 void cl_reclaim_end(struct cl_retry *retry)

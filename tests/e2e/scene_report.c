@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scenes of the report at exit: it is silent when there is nothing to report; otherwise it names
- * processes and blocks.  Its words may change, but process ids, sizes and the SUMMARY line must be in it.
+ * processes and blocks.  Its words may change, but process ids, sizes and the SUMMARY line must be in it.  And what the log
+ * says when an allocation fails (8).
  */
 #include "scene_report.h"
 
@@ -283,6 +284,55 @@ static void report_options(void)
 	leave_by(p, END_EXIT, 0);
 }
 
+/* P frees blocks that C and D map, and then allocations fail: the log of each process that lacks memory says who maps what. */
+static void keepers_told(void)
+{
+	enum { PIECES = 3 };
+	struct actor *h, *c, *d, *p, *q;
+	uint64_t block[PIECES], import[PIECES], what;
+	struct handle handle;
+	char expected[200];
+
+	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
+	h = ENTER("H", .bare = true);
+	c = ENTER("C", .env = "CULIMBO_GRACE=1m");
+	d = ENTER("D", .env = "CULIMBO_GRACE=1m");
+	p = ENTER("P", .env = "CULIMBO_GRACE=1m");
+	q = ENTER("Q", .env = "CULIMBO_GRACE=1m");
+	ASK(h, hog, PIECES * BIG + BIG / 2);
+	for (int i = 0; i < PIECES; i++) {
+		block[i] = alloc(p, BIG);
+		handle = export_block(p, block[i]);
+		import[i] = open_block(i ? c : d, &handle);
+		free_block(p, block[i]);
+	}
+	ok(try_alloc(q, BIG, &what) && try_alloc(q, BIG, &what), "8 P's freed blocks fill the device: Q's allocation fails, twice");
+	ok(try_alloc(p, BIG, &what), "8 and P's");
+	ok(try_alloc(q, 64 * BIG, &what), "8 and one that fits no device");
+	for (int i = 0; i < 2; i++) {
+		struct actor *who = i ? p : q, *keeper[2] = { c, d };
+		char whose[32] = "this process";
+
+		if (who == q)
+			snprintf(whose, sizeof whose, "process %d", p->pid);
+		for (int k = 0; k < 2; k++) {
+			snprintf(expected, sizeof expected,
+				 "an allocation of %llu bytes failed while process %d (actor) maps %llu bytes that %s has freed, ",
+				 (unsigned long long)BIG, keeper[k]->pid, (unsigned long long)((2 - k) * BIG), whose);
+			ok(count_said(who, expected) == 1, "8 %s says once what %s maps, whose it was, and what to do", who->name, keeper[k]->name);
+		}
+		ok(count_said(who, "failed while process") == 2, "8 %s says nothing more", who->name);
+	}
+	close_block(c, import[1]);
+	ok(!try_alloc(q, BIG, &what), "8 C closes one: Q gets its memory");
+	leave(q);
+	leave(p);
+	leave(d);
+	leave(c);
+	leave(h);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 const struct scene report_scenes[] = {
 	{ "quiet", quiet, 0 },
 	{ "leaks", leaks, 0 },
@@ -296,5 +346,6 @@ const struct scene report_scenes[] = {
 	{ "event-findings", event_findings, 0 },
 	{ "early-findings", early_findings, 0 },
 	{ "early-quiet", early_quiet, 0 },
+	{ "keepers-told", keepers_told, SCENE_ALONE },
 	{ .name = NULL },
 };

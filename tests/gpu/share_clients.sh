@@ -37,6 +37,8 @@ clients=(
 	'nixl|path|UCX in NIXL|READ of virtual memory without a handle type (CULIMBO_SHARE=all,visible)'
 	'ucx-async|path|UCX|cuda_ipc on cuMemAllocAsync memory (CULIMBO_SHARE=all,visible; UCX_CUDA_COPY_ASYNC_MEM_TYPE=cuda)'
 	'nixl-async|path|UCX in NIXL|READ of cuMemAllocAsync memory (CULIMBO_SHARE=all,visible; UCX_CUDA_COPY_ASYNC_MEM_TYPE=cuda)'
+	"ucx-pool-async|path|UCX|cuda_ipc on memory of a pool of the program's own (CULIMBO_SHARE=all,visible; UCX_CUDA_COPY_ASYNC_MEM_TYPE=cuda)"
+	"nixl-pool-async|path|UCX in NIXL|READ of memory of a pool of the program's own (CULIMBO_SHARE=all,visible; UCX_CUDA_COPY_ASYNC_MEM_TYPE=cuda)"
 	'plain-start|refused|driver API|virtual memory; offsets from RANGE_START_ADDR; mapped later, unmapped, mapped anew (CULIMBO_SHARE=all)'
 	'plain-block|refused|driver API|virtual memory; offsets from cuMemGetAddressRange; mapped later, unmapped, mapped anew (CULIMBO_SHARE=all)'
 	"torch-start|refused|CUDA runtime, shared|expandable segments, shared as vLLM's custom all-reduce does, by RANGE_START_ADDR; the segment grows (CULIMBO_SHARE=all)"
@@ -189,7 +191,7 @@ share()
 		check $? "$name: bare, CUDA gives no handle (result: $bare)" || { result='NOT REFUSED BARE'; show_run all; }
 		;;
 	*)
-		[ "$bare" = own ] || { [ "${name%-async}" = nixl ] && [ "$bare" = none ]; }
+		[ "$bare" = own ] || { [ "${name%%-*}" = nixl ] && [ "$bare" = none ]; }
 		check $? "$name: bare, every byte is right, or none comes (result: $bare)" || result='fails bare, too'
 		;;
 	esac
@@ -281,7 +283,7 @@ needs_gpu()
 {
 	[ -n "$simulate" ] || return 1
 	case $1 in
-	plain-* | ucx | ucx-async) return 1 ;;
+	plain-* | ucx | ucx-*async) return 1 ;;
 	esac
 }
 
@@ -301,7 +303,7 @@ for line in "${clients[@]}"; do
 	torch-peer) command=("${segments[@]}" python3 "$here/share/peers.py" "$name") ;;
 	torch-mp) command=("${segments[@]}" python3 "$here/matrix/torch_share.py" tensors) ;;
 	torch-*) command=("${segments[@]}" "${command[@]}") ;;
-	ucx | nixl | ucx-async | nixl-async)
+	ucx* | nixl*)
 		# which lane a message takes must not depend on a network that the machine has; the memory may
 		# be older than UCX, which then knows nothing of it (ucxx sets UCX_MEMTYPE_CACHE by itself); and where a
 		# machine has no NVLink, as one with one GPU, UCX does not read by cuda_ipc unless it is told to
@@ -324,7 +326,7 @@ for line in "${clients[@]}"; do
 		;;
 	esac
 	case $name in
-	ucx | nixl | ucx-async | nixl-async) CULIMBO_SHARE=all,visible share "$name" "$sort" "${command[@]}" ;;
+	ucx* | nixl*) CULIMBO_SHARE=all,visible share "$name" "$sort" "${command[@]}" ;;
 	*) share "$name" "$sort" "${command[@]}" ;;
 	esac
 	for file in /dev/shm/torch_*; do

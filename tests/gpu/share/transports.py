@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UCX and NIXL on memory that was made for no way of sharing: transports.py ucx|nixl|ucx-async|nixl-async
+"""UCX and NIXL on memory that was made for no way of sharing: transports.py ucx|nixl|ucx-async|nixl-async|ucx-pool-async|nixl-pool-async
 
-The first two move virtual memory, the others stream-ordered memory of the device's default pool.  Two
-processes move blocks of such memory and compare every byte.  Bare the bytes arrive as well, by
+The first two move virtual memory, the next two stream-ordered memory of the device's default pool, and the last two that
+of a pool of the program's own, which has no handle type.  Two processes move blocks of such memory and compare every byte.  Bare the bytes arrive as well, by
 a slow path, since cuda_ipc can't share them: "rate" among the facts is how fast the best block came, in
 MB/s.  "result=" says only whether the bytes are right, or "none" if they did not come: NIXL has no slow path for such
 memory (seen on H100s).  Nothing here knows of culimbo.
@@ -33,10 +33,30 @@ def virtual(driver):
     return reservation.base
 
 
-def stream_ordered(driver):
-    """A block of the device's default pool.  Returns its address."""
+class PoolProperties(ctypes.Structure):
+    """CUmemPoolProps; all that is not set is zero."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int),
+        ("handle_types", ctypes.c_int),
+        ("location_type", ctypes.c_int),
+        ("location_id", ctypes.c_int),
+        ("rest", ctypes.c_ubyte * 72),
+    ]
+
+
+def own_pool(driver):
+    """A pool of device 0 that nobody can export."""
+    pool = ctypes.c_void_p()
+    driver.call("cuMemPoolCreate", ctypes.byref(pool), ctypes.byref(PoolProperties(kind=1, location_type=1)))
+    return pool
+
+
+def stream_ordered(driver, pool=None):
+    """A block of @pool, or of the device's default one.  Returns its address."""
     address = ctypes.c_uint64()
-    driver.call("cuMemAllocAsync", ctypes.byref(address), ctypes.c_size_t(SIZE), ctypes.c_void_p(0))
+    take, of = ("cuMemAllocFromPoolAsync", [pool]) if pool else ("cuMemAllocAsync", [])
+    driver.call(take, ctypes.byref(address), ctypes.c_size_t(SIZE), *of, ctypes.c_void_p(0))
     driver.call("cuCtxSynchronize")
     return address.value
 
@@ -46,7 +66,10 @@ class Block:
 
     def __init__(self, name, seed=None):
         self.driver = driver = memory.Driver()
-        self.address = stream_ordered(driver) if name.endswith("-async") else virtual(driver)
+        if name.endswith("-async"):
+            self.address = stream_ordered(driver, own_pool(driver) if name.endswith("-pool-async") else None)
+        else:
+            self.address = virtual(driver)
         if seed is not None:
             driver.write(self.address, memory.pattern(seed, SIZE))
 
@@ -192,7 +215,7 @@ def nixl(name):
 
 def main():
     clients.start()
-    {"ucx": ucx, "nixl": nixl, "ucx-async": ucx, "nixl-async": nixl}[sys.argv[1]](sys.argv[1])
+    {"ucx": ucx, "nixl": nixl}[sys.argv[1].split("-")[0]](sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keepers: which processes map freed blocks that an allocation lacked.
+ *
+ * The limbo keeps a freed block as long as another process maps it, where the driver alone would give its memory out
+ * again.  So an allocation can fail that would succeed without culimbo, and then the log names who maps what.
+ */
+#ifndef CL_KEEPERS_H
+#define CL_KEEPERS_H
+
+#include <stddef.h>
+#include "shim/reclaim/pressure.h"
+
+/*
+ * An allocation of @bytes (0: not known) of device @uuid (NULL: any device) has failed, and is not tried again.
+ * @others: what it has seen of the other exporters.  Logs the processes that map freed blocks of that device, this
+ * process's and the others'; at most once in ten seconds, since a program may try in a loop.
+ *
+ * Any thread; the caller holds no lock.  Reads at most 65,536 records, makes no CUDA call, and never fails.  errno may change.
+ */
+void cl_keepers_tell(const struct cl_pressure *others, const uint8_t uuid[16], size_t bytes);
+
+#endif
