@@ -15,6 +15,9 @@
 #define MILLISECOND 1000000ull
 #define LIFE_EVERY (50 * MILLISECOND) /* how often a waiting importer looks whether the exporter lives, and works */
 #define CONNECT_EVERY (1000 * MILLISECOND) /* and while it waits for a place in the queue, which it then loses */
+/* How long it waits before it asks again what the exporter could not send: at first, and at most. */
+#define PAUSE_FIRST MILLISECOND
+#define PAUSE_MOST (50 * MILLISECOND)
 
 /* A connection, and what came of the answers so far. */
 struct asked {
@@ -31,17 +34,6 @@ struct asked {
 };
 
 /* ---------------------------------------------------------------- the deadline */
-/* The exporter works: puts the deadline off. */
-static void put_off(struct cl_asking *asking)
-{
-	uint64_t until = cl_now() + asking->more;
-
-	if (until > asking->latest)
-		until = asking->latest;
-	if (until > asking->until)
-		asking->until = until;
-}
-
 /* While this process waits the exporter may work for others, and does not if it is stopped. */
 static void look_at_others(struct cl_asking *asking, struct asked *asked)
 {
@@ -51,7 +43,7 @@ static void look_at_others(struct cl_asking *asking, struct asked *asked)
 		return;
 	asked->served = served;
 	if (asking->queues)
-		put_off(asking);
+		cl_patience_put_off(&asking->wait);
 }
 
 /* --------------------------------------------------------------- the connection */
@@ -66,16 +58,12 @@ static bool is_exporter(const struct cl_region *region, const struct ucred *peer
 	return !peer->pid || cl_region_is_locked_by(region, CL_LOCK_EXPORTER, (uint32_t)peer->pid);
 }
 
-/* connect() and send() wait until the deadline, or for CONNECT_EVERY, at most. */
-static int set_deadline(int fd, uint64_t until)
+/* connect() and send() wait for @ns at most. */
+static int set_deadline(int fd, uint64_t ns)
 {
-	uint64_t now = cl_now(), left = until > now ? until - now : 0;
-	struct timeval wait;
+	uint64_t us = ns / 1000 + 1;
+	struct timeval wait = { (time_t)(us / 1000000), (suseconds_t)(us % 1000000) };
 
-	if (left > CONNECT_EVERY)
-		left = CONNECT_EVERY;
-	left = left / 1000 + 1;
-	wait = (struct timeval){ (time_t)(left / 1000000), (suseconds_t)(left % 1000000) };
 	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) ? -errno : 0;
 }
 
@@ -83,7 +71,7 @@ static int set_deadline(int fd, uint64_t until)
 static int connect_in_time(struct cl_asking *asking, struct asked *asked, int fd, const struct sockaddr_un *address)
 {
 	for (;;) {
-		int err = set_deadline(fd, asking->until);
+		int err = set_deadline(fd, cl_patience_wait(&asking->wait, CONNECT_EVERY));
 
 		if (err)
 			return err;
@@ -98,7 +86,7 @@ static int connect_in_time(struct cl_asking *asking, struct asked *asked, int fd
 		/* the program may have closed our socket, and have another one there */
 		if (!cl_flight_is_ours(fd))
 			return -ECONNRESET;
-		if (cl_now() >= asking->until)
+		if (cl_patience_is_over(&asking->wait))
 			return -ETIMEDOUT;
 	}
 }
@@ -159,12 +147,9 @@ static int wait_for_answer(struct cl_asking *asking, struct asked *asked)
 {
 	for (;;) {
 		struct pollfd ready = { asked->socket, POLLIN, 0 };
-		uint64_t now = cl_now(), left = asking->until > now ? asking->until - now : 0;
-		int n;
+		uint64_t ns = cl_patience_wait(&asking->wait, LIFE_EVERY);
+		int n = poll(&ready, 1, (int)((ns + MILLISECOND - 1) / MILLISECOND));
 
-		if (left > LIFE_EVERY)
-			left = LIFE_EVERY;
-		n = poll(&ready, 1, (int)((left + MILLISECOND - 1) / MILLISECOND));
 		if (n > 0)
 			return 0;
 		if (n < 0 && errno != EINTR)
@@ -172,7 +157,7 @@ static int wait_for_answer(struct cl_asking *asking, struct asked *asked)
 		if (cl_gc_judge(asking->region) == CL_DEAD)
 			return -ESRCH;
 		look_at_others(asking, asked);
-		if (cl_now() >= asking->until)
+		if (cl_patience_is_over(&asking->wait))
 			return -ETIMEDOUT;
 	}
 }
@@ -283,15 +268,17 @@ static int next_batch(struct cl_asking *asking, struct asked *asked)
 	int err = -ECONNRESET;
 
 	look_at_others(asking, asked);
-	asked->served++; /* our own request counts, too */
+	asked->served++; /* what our own request gets counts, too */
 	/* the program may have closed our socket, and have another one there */
 	if (cl_flight_is_ours(asked->socket))
 		err = send_request(asking, asked);
 	/* a service that refuses us says why, and may not wait for our request */
 	if (!err || err == -EPIPE)
 		err = receive(asking, asked);
-	if (err)
+	if (err) {
+		asked->served--;
 		return err;
+	}
 	asked->answered = true;
 	asked->total = asked->answer.total;
 	if (!asked->n)
@@ -315,28 +302,39 @@ static void have_come(struct cl_asking *asking, uint32_t pieces)
 	if (pieces <= asking->most)
 		return;
 	asking->most = pieces;
-	put_off(asking);
+	cl_patience_put_off(&asking->wait);
+}
+
+/* Each attempt has the exporter make descriptors in vain: so they become rarer. */
+static void wait_a_while(struct cl_asking *asking, uint64_t *pause)
+{
+	const struct timespec time = { 0, (long)cl_patience_wait(&asking->wait, *pause) };
+
+	nanosleep(&time, NULL);
+	*pause = *pause < PAUSE_MOST / 2 ? *pause * 2 : PAUSE_MOST;
 }
 
 int cl_ask(struct cl_asking *asking)
 {
 	struct asked asked = { .socket = -1, .total = 1, .served = cl_live_get(asking->region, CL_LIVE_SERVED) };
-	struct timespec moment = { 0, MILLISECOND };
+	uint64_t pause = PAUSE_FIRST;
 	int err = 0;
 
 	cl_rank_none();
 	while (!err && asked.first < asked.total) {
-		if (cl_now() >= asking->until)
+		if (cl_patience_is_over(&asking->wait))
 			err = -ETIMEDOUT;
 		else if (asked.socket < 0)
 			err = connect_to(asking, &asked, &asked.socket);
 		if (!err)
 			err = next_batch(asking, &asked);
-		if (!err)
+		if (!err) {
 			have_come(asking, asked.first);
+			pause = PAUSE_FIRST;
+		}
 		/* too much is under way to others */
 		if (err == -EAGAIN) {
-			nanosleep(&moment, NULL);
+			wait_a_while(asking, &pause);
 			err = 0;
 		} else if (err == -ECONNRESET && asked.answered) {
 			/* take() took so long that another peer got our place */

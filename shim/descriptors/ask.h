@@ -6,8 +6,8 @@
  * What must hold:
  *  - It returns by its deadline, whatever the other side does or fails to do.  Each batch that gets further than
  *    .most puts the deadline off, because a driver can need tens of milliseconds for each descriptor
- *    (doc/measurements.md), but never past .latest.  So does, with .queues, what the exporter answers others while this
- *    process waits for its turn: many may open at once.  A caller that asks anew, because something was mapped or
+ *    (doc/measurements.md), but never past the latest one.  So does, with .queues, what the exporter gives others while
+ *    this process waits for its turn: many may open at once.  An answer without any piece is nothing given.  A caller that asks anew, because something was mapped or
  *    unmapped meanwhile, decides whether what came before counts: else an exporter that does so all the time could
  *    have an importer begin anew for minutes.  If the exporter is dead it returns at once, even if another process
  *    has its socket open.
@@ -21,6 +21,7 @@
 #ifndef CL_SERVE_ASK_H
 #define CL_SERVE_ASK_H
 
+#include "shim/descriptors/patience.h"
 #include "shim/descriptors/protocol.h"
 #include "shim/shm/region.h"
 
@@ -30,9 +31,7 @@ struct cl_asking {
 	uint64_t offset; /* for the exporter's callback */
 	const struct cl_serve_run *run; /* what the caller has already: in order, no two overlap */
 	uint64_t runs;
-	uint64_t until;	 /* the deadline; cl_now(), ns.  cl_ask() puts it off */
-	uint64_t more;	 /* ns from what puts the deadline off to the deadline, at least; 0: it stays as it is */
-	uint64_t latest; /* cl_now(), ns: the deadline is never put off past this */
+	struct cl_patience wait; /* cl_ask() puts its deadline off */
 	bool queues;	 /* it waits, too, while the exporter works for others */
 	uint32_t most;	 /* pieces that have come at most, in this call and in earlier ones since the caller set 0 */
 	/*

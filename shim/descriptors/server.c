@@ -141,6 +141,12 @@ static int get_pieces(struct cl_session *session, const struct cl_request *reque
 	return -ESTALE;
 }
 
+static void count_answer(struct cl_server *server)
+{
+	server->served.answers++;
+	cl_live_add(server->region, CL_LIVE_SERVED, 1); /* for those whose turn has not come */
+}
+
 /* Answers one request.  Returns false if the peer is to lose its place. */
 static bool answer(struct cl_session *session, struct client *client)
 {
@@ -160,7 +166,6 @@ static bool answer(struct cl_session *session, struct client *client)
 	}
 	if (!n)
 		n = get_pieces(session, &request, fds);
-	cl_live_add(session->server->region, CL_LIVE_SERVED, 1); /* for those whose turn has not come */
 	if (n >= 0) {
 		err = send_answer(to, &session->answer, fds, (unsigned int)n);
 		cl_flight_close_all(fds, (unsigned int)n);
@@ -168,7 +173,7 @@ static bool answer(struct cl_session *session, struct client *client)
 		if (err == -ETOOMANYREFS)
 			err = send_error(session, to, -EAGAIN);
 		else if (!err)
-			served->answers++;
+			count_answer(session->server);
 	} else {
 		served->shortages += n == -EMFILE || n == -ENFILE;
 		err = send_error(session, to, n);

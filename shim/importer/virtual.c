@@ -222,17 +222,16 @@ static void keep_known(struct getting *get, uint64_t n)
 static void begin_with_known(struct getting *get, const struct cl_virtual_handle *handle, struct cl_asking *asking)
 {
 	const struct cl_mirror_name name = { get->exporter, handle->reservation };
-	uint64_t began = cl_now(), waited, n;
+	uint64_t n;
 
 	asking->run = NULL;
 	asking->runs = 0;
 	if (get->all)
 		return;
+	cl_patience_look(&asking->wait, false);
 	n = get->room = cl_mirror_known(&name, handle->size, handle->offset, &get->piece);
 	/* another thread has had the turn with the reservation: that was not the exporter */
-	waited = cl_now() - began;
-	asking->until += waited;
-	asking->latest += waited;
+	cl_patience_look(&asking->wait, true);
 	get->run = n ? malloc(n * sizeof *get->run) : NULL;
 	if (!get->run)
 		return;
@@ -467,9 +466,9 @@ static CUresult get_and_map(const struct cl_resolved *resolved, struct cl_asking
 static void begin_asking(struct cl_asking *asking, struct cl_peer *peer, uint64_t begin)
 {
 	asking->region = &peer->region;
-	asking->until = begin + CL_VIRTUAL_WAIT;
-	asking->more = CL_VIRTUAL_WAIT;
-	asking->latest = begin + CL_VIRTUAL_LONGEST;
+	asking->wait = (struct cl_patience){ .until = begin + CL_VIRTUAL_WAIT,
+					     .more = CL_VIRTUAL_WAIT,
+					     .latest = begin + CL_VIRTUAL_LONGEST };
 	asking->queues = true;
 }
 
@@ -505,7 +504,7 @@ CUresult cl_virtual_map(const struct cl_resolved *resolved, CUdevice device, CUd
 		get.all = result == CUDA_ERROR_NOT_FOUND;
 		if (!may_come(&target, err) && !get.all)
 			break;
-		if (cl_now() >= asking.until) {
+		if (cl_patience_is_over(&asking.wait)) {
 			result = CUDA_SUCCESS;
 			err = -EBUSY;
 			break;
@@ -537,7 +536,7 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 	int err;
 
 	begin_asking(asking, peer, atomic_load(&peer->in_vain) > since ? since : cl_now());
-	while ((err = cl_ask(asking)), may_come(&target, err) && cl_now() < asking->until) {
+	while ((err = cl_ask(asking)), may_come(&target, err) && !cl_patience_is_over(&asking->wait)) {
 		asking->queues = starts++ < CL_VIRTUAL_STARTS;
 		nanosleep(&pause, NULL);
 	}

@@ -22,7 +22,7 @@ enum cl_live {
 	CL_LIVE_KEPT_MAPPED, /* of these, blocks that others had mapped and have since closed */
 	CL_LIVE_SHORT,	     /* calls of the program for which the driver had no device memory at first */
 	CL_LIVE_WAITED,	     /* how long culimbo took to get memory for them, ns */
-	CL_LIVE_SERVED,	     /* requests that its descriptor service has worked on */
+	CL_LIVE_SERVED,	     /* requests whose pieces its descriptor service has sent */
 	CL_LIVE_COUNTS,
 };
 _Static_assert(CL_LIVE_COUNTS <= CL_LIVE_ROOM, "layout 9");

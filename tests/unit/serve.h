@@ -38,6 +38,7 @@ struct exporter {
 	/* called for each batch, when the descriptors were made */
 	void (*_Atomic amid)(struct exporter *mine, const struct cl_request *request);
 	_Atomic int kept; /* for the jobs */
+	_Atomic int error; /* what each request gets instead of pieces, below 0; 0: none */
 };
 
 __attribute__((unused)) static struct exporter *exporters; /* shared memory */
@@ -78,6 +79,8 @@ static int export_pieces(void *arg, const struct cl_request *request, struct cl_
 	uint64_t from = request->from > request->offset ? request->from : request->offset;
 	int n = 0, most;
 
+	if (mine->error)
+		return mine->error;
 	*total = request->first;
 	for (uint64_t at = from; at < mine->pieces * (uint64_t)PIECE; at += PIECE)
 		*total += !has(request, at, &run);
@@ -259,7 +262,7 @@ static inline int take_piece(void *arg, const struct cl_piece *piece, int fd)
 static inline int ask_of(struct exporter *its, uint32_t record, uint64_t ms, struct taken *taken)
 {
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .record = record, .until = cl_now() + ms * MS,
+	struct cl_asking asking = { .region = &region, .record = record, .wait.until = cl_now() + ms * MS,
 				    .take = take_piece, .arg = taken };
 	unsigned int before;
 	int result;

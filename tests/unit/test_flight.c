@@ -55,7 +55,7 @@ IN_A_CHILD(the_program_gets_the_numbers_that_it_would_get_without_us)
 	struct exporter *its = start_serving(0);
 	struct taken taken = { .then = opens_files };
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+	struct cl_asking asking = { .region = &region, .wait.until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
 
 	have(its, look_at_lowest);
 	its->amid = has_the_same_lowest;
@@ -120,7 +120,7 @@ IN_A_CHILD(what_an_importer_has_put_in_their_places_is_not_closed)
 	struct exporter *its = start_serving(0);
 	struct taken taken = { .then = replaces_the_rest };
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+	struct cl_asking asking = { .region = &region, .wait.until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
 
 	its->pieces = 10;
 	cl_identity_self(&cl_self.identity);
@@ -258,7 +258,7 @@ IN_A_CHILD(a_child_of_an_importer_has_none_of_them)
 	struct exporter *its = start_serving(0);
 	struct taken taken = { .then = forks_amid };
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+	struct cl_asking asking = { .region = &region, .wait.until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
 
 	cl_self_prepare();
 	its->pieces = 10;

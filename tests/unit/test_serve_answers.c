@@ -120,7 +120,7 @@ IN_A_CHILD(an_importer_without_descriptors_gets_an_error)
 	struct exporter *its = start_serving(0);
 	struct taken taken = { 0 };
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+	struct cl_asking asking = { .region = &region, .wait.until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
 	int fd, last = -1;
 	unsigned int open_now;
 
@@ -160,7 +160,7 @@ IN_A_CHILD(a_batch_leaves_an_importer_most_of_its_descriptors)
 	struct exporter *its = start_serving(0);
 	struct taken taken = { .then = opens_some };
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+	struct cl_asking asking = { .region = &region, .wait.until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
 	int left = 41;
 
 	its->pieces = 64;
@@ -301,9 +301,9 @@ static int ask_eight(struct exporter *its, uint64_t more, uint64_t latest, unsig
 	its->pieces = 8 * CL_SERVE_BATCH;
 	cl_identity_self(&cl_self.identity);
 	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
-	asking.until = cl_now() + 1000 * MS;
-	asking.more = more * MS;
-	asking.latest = cl_now() + latest * MS;
+	asking.wait.until = cl_now() + 1000 * MS;
+	asking.wait.more = more * MS;
+	asking.wait.latest = cl_now() + latest * MS;
 	got = cl_ask(&asking);
 	cl_region_close(&region);
 	*n = taken.n;
@@ -365,28 +365,28 @@ IN_A_CHILD(only_what_gets_further_than_before_puts_the_deadline_off)
 	struct exporter *its = start_serving(0);
 	struct cl_region region;
 	struct taken taken = { 0 };
-	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .more = SOON * MS };
+	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .wait.more = SOON * MS };
 	uint64_t until;
 
 	its->pieces = 2 * CL_SERVE_BATCH;
 	its->amid = change_after_one;
 	cl_identity_self(&cl_self.identity);
 	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
-	asking.until = cl_now() + SOON * MS / 2;
-	asking.latest = cl_now() + 100 * SOON * MS;
-	until = asking.until;
+	asking.wait.until = cl_now() + SOON * MS / 2;
+	asking.wait.latest = cl_now() + 100 * SOON * MS;
+	until = asking.wait.until;
 	CHECK_EQUAL(cl_ask(&asking), -ESTALE);
 	CHECK_EQUAL(taken.n, CL_SERVE_BATCH);
-	CHECK(asking.until > until);
-	until = asking.until;
+	CHECK(asking.wait.until > until);
+	until = asking.wait.until;
 	taken.n = 0;
 	CHECK_EQUAL(cl_ask(&asking), -ESTALE);
 	CHECK_EQUAL(taken.n, CL_SERVE_BATCH);
-	CHECK_EQUAL(asking.until, until);
+	CHECK_EQUAL(asking.wait.until, until);
 	taken.n = 0;
 	its->amid = NULL;
 	CHECK_EQUAL(cl_ask(&asking), 2 * (int)CL_SERVE_BATCH);
-	CHECK(asking.until > until);
+	CHECK(asking.wait.until > until);
 	cl_region_close(&region);
 }
 

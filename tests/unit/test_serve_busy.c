@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The descriptor service of an exporter that many ask at once: whoever waits for its turn waits as long as the exporter
- * works for others, and no longer than its own time once the exporter works for nobody.
+ * gives others something, and no longer than its own time once the exporter gives nobody anything.  Only time in which it
+ * runs itself counts.
  */
 #include <sys/time.h>
 
@@ -50,7 +51,7 @@ static int ask_beside_others(struct exporter *its, bool queues, uint64_t *ms)
 {
 	struct cl_region region;
 	struct taken taken = { .of = its };
-	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .more = WAIT * MS, .queues = queues };
+	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .wait.more = WAIT * MS, .queues = queues };
 	int fds[OTHERS], got;
 
 	cl_identity_self(&cl_self.identity);
@@ -58,8 +59,8 @@ static int ask_beside_others(struct exporter *its, bool queues, uint64_t *ms)
 	its->pieces = 2 * CL_SERVE_BATCH;
 	others_ask(its, fds);
 	*ms = test_now();
-	asking.until = cl_now() + WAIT * MS;
-	asking.latest = cl_now() + SOON * MS;
+	asking.wait.until = cl_now() + WAIT * MS;
+	asking.wait.latest = cl_now() + SOON * MS;
 	got = cl_ask(&asking);
 	*ms = (test_now() - *ms) / MS;
 	for (int i = 0; i < OTHERS; i++)
@@ -100,6 +101,80 @@ IN_A_CHILD(who_does_not_queue_has_its_own_time_alone)
 IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
 {
 	is_given_up(work_and_stop, true, WAIT);
+}
+
+/*
+ * Starts a process that asks @its, and waits as an open does.  It exits with 0 if it gets all, 1 if its deadline comes, and
+ * 2 else.
+ */
+static pid_t start_asker(struct exporter *its)
+{
+	struct taken taken = { .of = its };
+	struct cl_region region;
+	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .queues = true };
+	pid_t pid = fork();
+	int got;
+
+	CHECK(pid >= 0);
+	if (pid)
+		return pid;
+	child_begins();
+	cl_identity_self(&cl_self.identity);
+	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
+	asking.wait = (struct cl_patience){ .until = cl_now() + WAIT * MS, .more = WAIT * MS, .latest = cl_now() + SOON * MS };
+	got = cl_ask(&asking);
+	_exit(got == (int)its->pieces ? 0 : got == -ETIMEDOUT ? 1 : 2);
+}
+
+/* As where so many descriptors are under way that none can be sent: each asks again and again, and nobody gets anything. */
+IN_A_CHILD(an_answer_without_pieces_is_no_work_for_others)
+{
+	struct exporter *its = start_serving(0);
+	uint64_t began = test_now();
+	pid_t asker[3];
+	int status;
+
+	its->error = -EAGAIN;
+	for (int i = 0; i < 3; i++)
+		asker[i] = start_asker(its);
+	for (int i = 0; i < 3; i++) {
+		CHECK(waitpid(asker[i], &status, 0) == asker[i]);
+		CHECK(WIFEXITED(status));
+		CHECK_EQUAL(WEXITSTATUS(status), 1);
+	}
+	CHECK(test_now() - began >= WAIT * MS && test_now() - began < SOON * MS / 2);
+	its->error = 0;
+	CHECK_SERVES(its);
+}
+
+static void begin_slowly(struct exporter *mine, const struct cl_request *request)
+{
+	mine->kept = 1;
+	be_slow(mine, request);
+}
+
+/* All processes of a job are stopped together for longer than the asker would wait, and the exporter goes on last. */
+IN_A_CHILD(time_in_which_the_asker_itself_stands_still_does_not_count)
+{
+	struct exporter *its = start_serving(0);
+	pid_t asker;
+	int status;
+
+	its->amid = begin_slowly;
+	asker = start_asker(its);
+	CHECK(COMES_TRUE(its->kept, SOON));
+	kill(its->pid, SIGSTOP);
+	kill(asker, SIGSTOP);
+	CHECK(COMES_TRUE(waitpid(asker, &status, WUNTRACED | WNOHANG) == asker && WIFSTOPPED(status), SOON));
+	/* this time is what the test is about */
+	nanosleep(&(struct timespec){ .tv_sec = 2 * WAIT / 1000 }, NULL);
+	kill(asker, SIGCONT);
+	CHECK(!COMES_TRUE(waitpid(asker, &status, WNOHANG) == asker, 3 * SLOW));
+	kill(its->pid, SIGCONT);
+	CHECK(waitpid(asker, &status, 0) == asker);
+	CHECK(WIFEXITED(status));
+	CHECK_EQUAL(WEXITSTATUS(status), 0);
+	CHECK_SERVES(its);
 }
 
 /* Connections wait in a queue until the service takes them; beyond it connect() waits. */
@@ -158,6 +233,8 @@ int main(void)
 		TEST(an_exporter_that_works_for_others_is_waited_for),
 		TEST(one_that_stops_amid_others_requests_is_not),
 		TEST(who_does_not_queue_has_its_own_time_alone),
+		TEST(an_answer_without_pieces_is_no_work_for_others),
+		TEST(time_in_which_the_asker_itself_stands_still_does_not_count),
 		TEST(a_place_in_a_full_queue_is_waited_for_until_the_deadline),
 		TEST(until_the_deadline_also_under_signals),
 	};

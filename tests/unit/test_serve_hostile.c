@@ -315,7 +315,7 @@ IN_A_CHILD(an_importer_that_lost_its_place_goes_on_where_it_was)
 	struct exporter *its = start_serving(0);
 	struct taken taken = { .then = is_slow };
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
+	struct cl_asking asking = { .region = &region, .wait.until = cl_now() + SOON * MS, .take = take_piece, .arg = &taken };
 
 	its->pieces = 150;
 	taken.of = its;

@@ -162,7 +162,7 @@ IN_A_CHILD(of_many_ranges_none_gets_a_descriptor)
 	struct exporter *its = start_serving(0);
 	struct taken taken = { .of = its };
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = cl_now() + SOON * MS, .take = take_odd, .arg = &taken,
+	struct cl_asking asking = { .region = &region, .wait.until = cl_now() + SOON * MS, .take = take_odd, .arg = &taken,
 				    .run = run, .runs = MANY / 2 };
 
 	for (uint64_t i = 0; i < MANY / 2; i++)

@@ -396,7 +396,7 @@ static int share_many(int (*take)(void *arg, const struct cl_piece *piece, int f
 	struct cl_stamp stamp;
 	int got;
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = UINT64_MAX, .take = take, .run = moving.run,
+	struct cl_asking asking = { .region = &region, .wait.until = UINT64_MAX, .take = take, .run = moving.run,
 				    .runs = moving.runs };
 
 	cl_driver.cuMemExportToShareableHandle = make_fd;

@@ -110,7 +110,7 @@ static void hand_over(void (*amid)(void))
 				     .type = CU_MEM_ALLOCATION_TYPE_PINNED };
 	const struct cl_serve_run first = { SIZE, 2 * (uint64_t)SIZE };
 	struct cl_region region;
-	struct cl_asking asking = { .region = &region, .until = UINT64_MAX, .take = take, .run = &first, .runs = 1 };
+	struct cl_asking asking = { .region = &region, .wait.until = UINT64_MAX, .take = take, .run = &first, .runs = 1 };
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
 	cl_options.share.number = CL_SHARE_ALL;
