@@ -318,6 +318,7 @@ int cl_ask(struct cl_asking *asking)
 {
 	struct asked asked = { .socket = -1, .total = 1, .served = cl_live_get(asking->region, CL_LIVE_SERVED) };
 	uint64_t pause = PAUSE_FIRST;
+	bool none_sent = false; /* the last answer said that the exporter cannot send descriptors now */
 	int err = 0;
 
 	cl_rank_none();
@@ -331,10 +332,12 @@ int cl_ask(struct cl_asking *asking)
 		if (!err) {
 			have_come(asking, asked.first);
 			pause = PAUSE_FIRST;
+			none_sent = false;
 		}
 		/* too much is under way to others */
 		if (err == -EAGAIN) {
 			wait_a_while(asking, &pause);
+			none_sent = true;
 			err = 0;
 		} else if (err == -ECONNRESET && asked.answered) {
 			/* take() took so long that another peer got our place */
@@ -345,5 +348,7 @@ int cl_ask(struct cl_asking *asking)
 		}
 	}
 	cl_flight_hang_up(asked.socket);
+	if (err == -ETIMEDOUT && none_sent)
+		err = -ETOOMANYREFS;
 	return err ? err : (int)asked.total;
 }

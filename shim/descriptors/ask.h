@@ -46,6 +46,7 @@ struct cl_asking {
  * Returns how many pieces there are but for those in @asking->run, all of which take() was given; the error of take();
  * or -errno:
  *   -ETIMEDOUT         the deadline has come: the exporter is stopped, or too busy
+ *   -ETOOMANYREFS      the same, but it has answered: too many of this user's descriptors lie in sockets (unix(7))
  *   -ESRCH             the exporter is dead
  *   -ENOENT, -ECONNREFUSED, -ECONNRESET   it has no service, or not any more
  *   -EPERM             somebody else listens there, or we are another user

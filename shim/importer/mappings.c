@@ -132,10 +132,16 @@ static void hold_again_locked(struct cl_peer *peer)
 /* Pins the block because a hold could not be had; @why: -errno. */
 static int pin_unheld(struct cl_peer *peer, struct cl_stamp stamp, const void *handle, int why)
 {
-	cl_log_once(CL_LOG_WARN,
-		    "process %u has no room for another holder (error %d): that process keeps each block that "
-		    "this one opens until that process ends",
-		    peer->region.header->exporter.pid, -why);
+	if (why == -EBADF)
+		cl_log_once(CL_LOG_WARN,
+			    "no descriptor is to be had for the exporter file of process %u: that process keeps each block that "
+			    "this one opens until that process ends",
+			    peer->region.header->exporter.pid);
+	else
+		cl_log_once(CL_LOG_WARN,
+			    "process %u has no room for another holder (error %d): that process keeps each block that "
+			    "this one opens until that process ends",
+			    peer->region.header->exporter.pid, -why);
 	return pin(peer, stamp, handle);
 }
 

@@ -289,6 +289,8 @@ CUresult cl_virtual_say(uint32_t pid, int err)
 	cl_log_once(CL_LOG_WARN,
 		    "memory of process %u cannot be opened by its handle: %s (error %d)", pid,
 		    err == -ETIMEDOUT ? "it does not answer; is it stopped?" :
+		    err == -ETOOMANYREFS ? "too many of this user's descriptors wait in sockets for others to take them; is a process "
+					   "stopped that opens such memory?" :
 		    err == -EBUSY     ? "what is mapped there changes too often, or its driver refuses it" :
 		    err == -EMFILE    ? "there are no descriptors left, here or there" :
 		    err == -EPERM     ? "it is another user's, or another process listens in its place" :

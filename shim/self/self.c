@@ -174,13 +174,16 @@ bool cl_self_keep_descriptor(struct cl_region *region, off_t byte)
 	if (!region->file_id) /* it is in memory */
 		return false;
 	dirfd = cl_self_open_dir(false);
-	if (dirfd < 0)
-		return false;
-	err = cl_region_fd_restore(region, dirfd);
-	close(dirfd);
+	err = dirfd < 0 ? dirfd : cl_region_fd_restore(region, dirfd);
+	if (dirfd >= 0)
+		close(dirfd);
 	if (!err && byte >= 0)
 		err = region->locks->try_lock(region, byte);
-	if (err)
+	if (err == -EMFILE || err == -ENFILE)
+		cl_log_once(CL_LOG_WARN,
+			    "no descriptor is left for exporter file %06x: what is open of it may be kept longer than necessary",
+			    region->file_id);
+	else if (err && dirfd >= 0)
 		cl_log_once(CL_LOG_WARN,
 			    "the program closed culimbo's descriptor of exporter file %06x, and it cannot be "
 			    "opened again (%s): its blocks may be kept longer than necessary",

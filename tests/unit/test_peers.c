@@ -266,6 +266,32 @@ IN_A_CHILD(each_file_can_tell_who_is_outlived)
 	finish();
 }
 
+/* The program has used up its descriptors, and has closed none of ours: the log says that, and the block is kept for it. */
+IN_A_CHILD(without_a_descriptor_the_log_says_so)
+{
+	struct rlimit few = { 4096, 4096 };
+	int n = 2, last = -1, log;
+
+	start();
+	/* the log's file cannot be opened then, and its lines go to stderr */
+	log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	CHECK(log >= 0 && dup2(log, 2) == 2);
+	close(log);
+	open_from(1);
+	cl_self_spare_restore();
+	CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+	for (int fd; (fd = dup(0)) >= 0;)
+		last = fd;
+	while (get(n)->fd >= 0)
+		n++;
+	CHECK(open_from(n));
+	close(last);
+	CHECK_EQUAL(logged("no descriptor is left for exporter file"), 1);
+	CHECK_EQUAL(logged("no descriptor is to be had for the exporter file of process"), 1);
+	CHECK_EQUAL(logged("the program closed"), 0);
+	finish();
+}
+
 /* This process maps the file from then on, so that the exporter takes it for the owner of that slot. */
 IN_A_CHILD(what_a_former_program_held_goes_as_soon_as_a_file_is_opened)
 {
@@ -326,6 +352,7 @@ int main(void)
 		cmocka_unit_test(what_is_held_is_never_closed),
 		cmocka_unit_test(the_last_descriptor_goes_after_those_that_are_not_needed),
 		cmocka_unit_test(each_file_can_tell_who_is_outlived),
+		cmocka_unit_test(without_a_descriptor_the_log_says_so),
 		cmocka_unit_test(what_a_former_program_held_goes_as_soon_as_a_file_is_opened),
 		cmocka_unit_test(where_descriptors_are_few_few_are_kept),
 	};

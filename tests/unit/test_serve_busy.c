@@ -104,8 +104,8 @@ IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
 }
 
 /*
- * Starts a process that asks @its, and waits as an open does.  It exits with 0 if it gets all, 1 if its deadline comes, and
- * 2 else.
+ * Starts a process that asks @its, and waits as an open does.  It exits with 0 if it gets all, 1 if its deadline comes
+ * while it is told that nothing can be sent, and 2 else.
  */
 static pid_t start_asker(struct exporter *its)
 {
@@ -123,7 +123,7 @@ static pid_t start_asker(struct exporter *its)
 	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
 	asking.wait = (struct cl_patience){ .until = cl_now() + WAIT * MS, .more = WAIT * MS, .latest = cl_now() + SOON * MS };
 	got = cl_ask(&asking);
-	_exit(got == (int)its->pieces ? 0 : got == -ETIMEDOUT ? 1 : 2);
+	_exit(got == (int)its->pieces ? 0 : got == -ETOOMANYREFS ? 1 : 2);
 }
 
 /* As where so many descriptors are under way that none can be sent: each asks again and again, and nobody gets anything. */
