@@ -16,8 +16,8 @@
 #include "shim/shm/view.h"
 
 enum { FILES = 64, KEEPERS = 64, NAMED = 3, HOLDERS = 16 };
-/* Records of all files together, and those that are read under one hold of the locks: each takes some 100 ns. */
-enum { RECORDS = 65536, AT_ONCE = 4096 };
+/* Records of all files together, and those that are read under one hold of the locks: each takes about a microsecond. */
+enum { RECORDS = 65536, AT_ONCE = 1024 };
 #define TOLD_EVERY 10000000000ull /* ns */
 #define LOOKED_EVERY 100000000ull /* ns; if there was nothing to tell */
 
