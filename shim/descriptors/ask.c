@@ -75,9 +75,10 @@ static int connect_in_time(struct cl_asking *asking, struct asked *asked, int fd
 
 		if (err)
 			return err;
-		if (!connect(fd, (const struct sockaddr *)address, sizeof *address))
+		err = connect(fd, (const struct sockaddr *)address, sizeof *address) ? -errno : 0;
+		cl_patience_woke(&asking->wait);
+		if (!err)
 			return 0;
-		err = -errno;
 		if (err != -EINTR && err != -EAGAIN)
 			return err;
 		look_at_others(asking, asked);
@@ -148,12 +149,13 @@ static int wait_for_answer(struct cl_asking *asking, struct asked *asked)
 	for (;;) {
 		struct pollfd ready = { asked->socket, POLLIN, 0 };
 		uint64_t ns = cl_patience_wait(&asking->wait, LIFE_EVERY);
-		int n = poll(&ready, 1, (int)((ns + MILLISECOND - 1) / MILLISECOND));
+		int n = poll(&ready, 1, (int)((ns + MILLISECOND - 1) / MILLISECOND)), err = n < 0 ? -errno : 0;
 
+		cl_patience_woke(&asking->wait);
 		if (n > 0)
 			return 0;
-		if (n < 0 && errno != EINTR)
-			return -errno;
+		if (err && err != -EINTR)
+			return err;
 		if (cl_gc_judge(asking->region) == CL_DEAD)
 			return -ESRCH;
 		look_at_others(asking, asked);
@@ -279,6 +281,8 @@ static int next_batch(struct cl_asking *asking, struct asked *asked)
 		asked->served--;
 		return err;
 	}
+	if (!asked->n)
+		asked->served--;
 	asked->answered = true;
 	asked->total = asked->answer.total;
 	if (!asked->n)
@@ -311,6 +315,7 @@ static void wait_a_while(struct cl_asking *asking, uint64_t *pause)
 	const struct timespec time = { 0, (long)cl_patience_wait(&asking->wait, *pause) };
 
 	nanosleep(&time, NULL);
+	cl_patience_woke(&asking->wait);
 	*pause = *pause < PAUSE_MOST / 2 ? *pause * 2 : PAUSE_MOST;
 }
 
@@ -324,7 +329,7 @@ int cl_ask(struct cl_asking *asking)
 	cl_rank_none();
 	while (!err && asked.first < asked.total) {
 		if (cl_patience_is_over(&asking->wait))
-			err = -ETIMEDOUT;
+			err = none_sent ? -ETOOMANYREFS : -ETIMEDOUT;
 		else if (asked.socket < 0)
 			err = connect_to(asking, &asked, &asked.socket);
 		if (!err)
@@ -348,7 +353,5 @@ int cl_ask(struct cl_asking *asking)
 		}
 	}
 	cl_flight_hang_up(asked.socket);
-	if (err == -ETIMEDOUT && none_sent)
-		err = -ETOOMANYREFS;
 	return err ? err : (int)asked.total;
 }

@@ -2,15 +2,16 @@
 /*
  * Patience: how long a process waits for what another one is to give it.
  *
- * What must hold: the wait ends when nothing has come for .more ns, and no later than .latest.  Only time counts in which
- * this process waits and the other one could have answered:
- *  - What comes puts the deadline off; so may what the other process gives to others.
- *  - Time in which this process did not run does not count.  All processes of a job can stand still together (SIGSTOP
- *    for its group, a frozen cgroup, a machine that is overloaded), and this one may run again before the other one does.
- *  - Nor does the time that this process needs for its own work.
- * Whoever waits says for how long at most, each time.  What is longer by CL_PATIENCE_STOOD was no waiting.
+ * What must hold: the wait ends when nothing has come for .more ns, and no later than .latest.
+ *  - What comes puts the deadline off; so may what the other process gives to others.  It counts from the next wait on.
+ *  - Time in which this process stood still amid a wait does not count.  All processes of a job can stand still together
+ *    (SIGSTOP for its group, a frozen cgroup), and this one may run again before the other one does.  So each wait says for
+ *    how long it is, and what goes far beyond that was no waiting.
+ *  - All other time counts, that of the caller's own work too: else an exporter whose memory changes all the time could
+ *    have an importer begin anew without end.
  *
- * Times are cl_now(), ns.  One thread at a time for each struct.  These functions cannot fail and take no lock.
+ * Around each call that waits: cl_patience_wait() before, cl_patience_woke() after.  Times are cl_now(), ns.  One thread at
+ * a time for each struct.  These functions cannot fail and take no lock.
  */
 #ifndef CL_PATIENCE_H
 #define CL_PATIENCE_H
@@ -20,13 +21,15 @@
 
 #include "shim/base/clock.h"
 
-#define CL_PATIENCE_STOOD 200000000ull /* ns */
+/* A wait that takes longer by so many ns has stood still. */
+#define CL_PATIENCE_STOOD 200000000ull
 
 struct cl_patience {
 	uint64_t until;	 /* the deadline */
 	uint64_t more;	 /* ns from what puts the deadline off to the deadline, at least; 0: it stays as it is */
 	uint64_t latest; /* the deadline is never put off past this */
-	uint64_t due;	 /* when the last wait was to end, or the last look at the clock; 0: none yet */
+	uint64_t due;	 /* when the wait is to end that has begun last */
+	bool put_off;	 /* something has come since that wait */
 };
 
 static inline uint64_t cl_patience_later(uint64_t time, uint64_t ns)
@@ -34,45 +37,53 @@ static inline uint64_t cl_patience_later(uint64_t time, uint64_t ns)
 	return time > UINT64_MAX - ns ? UINT64_MAX : time + ns;
 }
 
-/* Looks at the clock.  @all: all time since the last look was this process's own work. */
-static inline uint64_t cl_patience_look(struct cl_patience *patience, bool all)
+/* @ns were no waiting. */
+static inline void cl_patience_excuse(struct cl_patience *patience, uint64_t ns)
 {
-	uint64_t now = cl_now(), since = now - patience->due;
+	patience->until = cl_patience_later(patience->until, ns);
+	patience->latest = cl_patience_later(patience->latest, ns);
+}
 
-	if (patience->due && now > patience->due && (all || since > CL_PATIENCE_STOOD)) {
-		patience->until = cl_patience_later(patience->until, since);
-		patience->latest = cl_patience_later(patience->latest, since);
-	}
-	patience->due = now;
-	return now;
+/* The other process works, or something has come. */
+static inline void cl_patience_put_off(struct cl_patience *patience)
+{
+	patience->put_off = patience->more != 0;
 }
 
 /* Returns true if the deadline has come. */
-static inline bool cl_patience_is_over(struct cl_patience *patience)
+static inline bool cl_patience_is_over(const struct cl_patience *patience)
 {
-	return cl_patience_look(patience, false) >= patience->until;
+	uint64_t now = cl_now();
+
+	return now >= patience->until && (!patience->put_off || now >= patience->latest);
 }
 
 /* The caller waits next.  Returns for how many ns it may: @most, or what is left; 0 if the deadline has come. */
 static inline uint64_t cl_patience_wait(struct cl_patience *patience, uint64_t most)
 {
-	uint64_t now = cl_patience_look(patience, false), left = patience->until > now ? patience->until - now : 0;
+	uint64_t now = cl_now(), until = cl_patience_later(now, patience->more), left;
 
+	if (patience->put_off) {
+		if (until > patience->latest)
+			until = patience->latest;
+		if (until > patience->until)
+			patience->until = until;
+		patience->put_off = false;
+	}
+	left = patience->until > now ? patience->until - now : 0;
 	if (left > most)
 		left = most;
 	patience->due = now + left;
 	return left;
 }
 
-/* The other process works, or something has come: puts the deadline off. */
-static inline void cl_patience_put_off(struct cl_patience *patience)
+/* The wait has ended. */
+static inline void cl_patience_woke(struct cl_patience *patience)
 {
-	uint64_t until = cl_patience_later(cl_now(), patience->more);
+	uint64_t now = cl_now();
 
-	if (until > patience->latest)
-		until = patience->latest;
-	if (until > patience->until)
-		patience->until = until;
+	if (now > patience->due && now - patience->due > CL_PATIENCE_STOOD)
+		cl_patience_excuse(patience, now - patience->due);
 }
 
 #endif

@@ -141,10 +141,12 @@ static int get_pieces(struct cl_session *session, const struct cl_request *reque
 	return -ESTALE;
 }
 
-static void count_answer(struct cl_server *server)
+/* An answer with @n descriptors was sent. */
+static void count_answer(struct cl_server *server, int n)
 {
 	server->served.answers++;
-	cl_live_add(server->region, CL_LIVE_SERVED, 1); /* for those whose turn has not come */
+	if (n)
+		cl_live_add(server->region, CL_LIVE_SERVED, 1); /* for those whose turn has not come */
 }
 
 /* Answers one request.  Returns false if the peer is to lose its place. */
@@ -173,7 +175,7 @@ static bool answer(struct cl_session *session, struct client *client)
 		if (err == -ETOOMANYREFS)
 			err = send_error(session, to, -EAGAIN);
 		else if (!err)
-			count_answer(session->server);
+			count_answer(session->server, n);
 	} else {
 		served->shortages += n == -EMFILE || n == -ENFILE;
 		err = send_error(session, to, n);

@@ -222,16 +222,15 @@ static void keep_known(struct getting *get, uint64_t n)
 static void begin_with_known(struct getting *get, const struct cl_virtual_handle *handle, struct cl_asking *asking)
 {
 	const struct cl_mirror_name name = { get->exporter, handle->reservation };
-	uint64_t n;
+	uint64_t began = cl_now(), n;
 
 	asking->run = NULL;
 	asking->runs = 0;
 	if (get->all)
 		return;
-	cl_patience_look(&asking->wait, false);
 	n = get->room = cl_mirror_known(&name, handle->size, handle->offset, &get->piece);
 	/* another thread has had the turn with the reservation: that was not the exporter */
-	cl_patience_look(&asking->wait, true);
+	cl_patience_excuse(&asking->wait, cl_now() - began);
 	get->run = n ? malloc(n * sizeof *get->run) : NULL;
 	if (!get->run)
 		return;
@@ -364,6 +363,12 @@ static bool is_stale(const struct target *target, int err)
 		cl_liveness_has_left(&target->peer->region.header->exporter, target->peer->region.file_id));
 }
 
+/* Returns true if @err says that the exporter gave nothing in time. */
+static bool has_come_late(int err)
+{
+	return err == -ETIMEDOUT || err == -ETOOMANYREFS;
+}
+
 /*
  * @peer has no service now.  Returns true if an open should still wait for one, false if @peer has had none for
  * CL_VIRTUAL_NO_SERVICE.  That time is for all opens together: a program may open thousands of handles of an exporter
@@ -388,7 +393,7 @@ static bool may_come(const struct target *target, int err)
 	if (!has_no_service(err)) {
 		atomic_store(&target->peer->unserved, 0);
 		/* the exporter answers: callers of cl_virtual_ask() that have waited for a turn wait for it in full */
-		if (err != -ETIMEDOUT)
+		if (!has_come_late(err))
 			atomic_store(&target->peer->in_vain, 0);
 		return err == -ESTALE && lives(target);
 	}
@@ -542,7 +547,7 @@ CUresult cl_virtual_ask(struct cl_asking *asking, struct cl_peer *peer, uint32_t
 		asking->queues = starts++ < CL_VIRTUAL_STARTS;
 		nanosleep(&pause, NULL);
 	}
-	if (err == -ETIMEDOUT)
+	if (has_come_late(err))
 		atomic_store(&peer->in_vain, cl_now());
 	if (err >= 0 || err == -EIO)
 		return CUDA_SUCCESS;

@@ -13,10 +13,12 @@
 
 /*
  * An allocation of @bytes (0: not known) of device @uuid (NULL: any device) has failed, and is not tried again.
- * @others: what it has seen of the other exporters.  Logs the processes that map freed blocks of that device, this
- * process's and the others'; at most once in ten seconds, since a program may try in a loop.
+ * @others: what it has seen of the other exporters.  Logs the three processes that map most freed blocks of that device,
+ * this process's and the others'; at most once in ten seconds, since a program may try in a loop.  A block that several
+ * processes map counts for one of them.
  *
- * Any thread; the caller holds no lock.  Reads at most 65,536 records, makes no CUDA call, and never fails.  errno may change.
+ * Any thread; the caller holds no lock.  Looks at the 256 oldest blocks of this process and at 4,096 records of others at
+ * most, so that it takes milliseconds.  Makes no CUDA call, and never fails.  errno may change.
  */
 void cl_keepers_tell(const struct cl_pressure *others, const uint8_t uuid[16], size_t bytes);
 

@@ -339,7 +339,8 @@ unsigned int cl_pressure_keep(const struct cl_pressure *pressure, uint32_t *file
 	unsigned int n = 0;
 
 	for (unsigned int i = 0; pressure && i < pressure->n && n < max; i++)
-		if (pressure->known[i].standing != DEAD && pressure->known[i].entered != pressure->known[i].returned)
+		if (pressure->known[i].standing != DEAD &&
+		    pressure->known[i].entered - pressure->known[i].returned > pressure->known[i].could_go)
 			files[n++] = pressure->known[i].file_id;
 	return n;
 }

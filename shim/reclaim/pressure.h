@@ -42,8 +42,8 @@ struct cl_pressure_seen {
 struct cl_pressure_seen cl_pressure_look(struct cl_pressure *pressure); /* NULL: sees nothing */
 
 /*
- * Writes at most @max files of exporters that, as of the last look, have memory of the device in their limbos.  Returns how
- * many it wrote.
+ * Writes at most @max files of exporters that, as of the last look, have memory of the device in their limbos that waits
+ * for a holder or a fence.  Returns how many it wrote.
  */
 unsigned int cl_pressure_keep(const struct cl_pressure *pressure, uint32_t *files, unsigned int max); /* NULL: 0 */
 

@@ -38,6 +38,7 @@
  * machine the time is over after a few attempts.
  */
 enum { ATTEMPTS = 5, MEMORY_ATTEMPTS = 40 };
+enum { HOPE_EVERY = 8 }; /* attempts */
 #define MICROSECOND 1000ull
 #define MILLISECOND 1000000ull
 
@@ -232,8 +233,8 @@ static bool is_hopeless(const struct cl_retry *retry, struct outcome *outcome)
 		return false;
 	if (retry->what.device == CL_OF_NONE || fits_no_device(&retry->what))
 		return true;
-	/* asked again at every eighth attempt, since the answer may change */
-	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % 8)
+	/* asked again now and then, since the answer may change */
+	if (!retry->what.at_least || !cl_driver.cuMemGetInfo_v2 || retry->attempt % HOPE_EVERY)
 		return false;
 	before = look_at_others(retry, outcome).returned;
 	before += cl_limbo_moved(&cl_exporter, retry->what.device).returned;
@@ -301,12 +302,12 @@ static void tell_keepers(const struct cl_retry *retry)
 	cl_keepers_tell(retry->others, cl_device_uuid(retry->what.device, uuid) ? uuid : NULL, retry->what.bytes);
 }
 
-/* Returns as cl_reclaim_again().  *hopeless becomes true if the call fails without culimbo, too. */
-static bool again(struct cl_retry *retry, bool *hopeless)
+static bool again(struct cl_retry *retry)
 {
 	const unsigned int most = retry->want == CL_RETRY_EVENT ? ATTEMPTS : MEMORY_ATTEMPTS;
 	uint64_t now = cl_now(), wait = 100 * MICROSECOND;
 	struct outcome outcome = { .gave = false };
+	bool hopeless;
 
 	if (retry->attempt == 0)
 		retry->deadline = now + cl_options.pressure_wait.number;
@@ -316,14 +317,16 @@ static bool again(struct cl_retry *retry, bool *hopeless)
 		cl_count(calls_short);
 		find_device(retry);
 	}
-	*hopeless = is_hopeless(retry, &outcome);
+	hopeless = is_hopeless(retry, &outcome);
+	if (hopeless || retry->attempt % HOPE_EVERY == 0)
+		retry->hopeless = hopeless;
 	/* a pause, since other processes take all that comes free */
 	if (retry->attempt >= ATTEMPTS)
 		nap(retry->attempt < 10 * ATTEMPTS ? wait : MILLISECOND);
 	for (;; outcome.round++) {
 		outcome.may_come = false;
 		for (unsigned int i = 0; i < sizeof steps / sizeof *steps; i++)
-			if ((steps[i].wants & 1u << retry->want) && !(*hopeless && steps[i].of_limbos))
+			if ((steps[i].wants & 1u << retry->want) && !(hopeless && steps[i].of_limbos))
 				steps[i].take(retry, &outcome);
 		if (outcome.gave || !outcome.may_come || cl_now() >= retry->deadline)
 			break;
@@ -333,7 +336,7 @@ static bool again(struct cl_retry *retry, bool *hopeless)
 	}
 	if (retry->want == CL_RETRY_MEMORY) {
 		say(retry, outcome.gave ? "memory came free, trying again" :
-			   *hopeless  ? "nobody has as much" :
+			   hopeless   ? "nobody has as much" :
 					"nothing to give back");
 		if (cl_own_has_file())
 			count_wait(retry, cl_now() - now);
@@ -346,9 +349,9 @@ static bool again(struct cl_retry *retry, bool *hopeless)
 
 bool cl_reclaim_again(struct cl_retry *retry)
 {
-	bool hopeless = false, tries = again(retry, &hopeless);
+	bool tries = again(retry);
 
-	if (!tries && !hopeless && retry->want == CL_RETRY_MEMORY)
+	if (!tries && !retry->hopeless && retry->want == CL_RETRY_MEMORY)
 		tell_keepers(retry);
 	return tries;
 }

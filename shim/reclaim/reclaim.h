@@ -48,6 +48,7 @@ struct cl_retry {
 	bool callbacks_gave;  /* the callbacks gave memory when they were last asked */
 	unsigned int pressed; /* 1 + the device of the last cl_limbo_press(); 0: none */
 	struct cl_pressure *others;
+	bool hopeless; /* the call fails without culimbo, too, as far as was known when that was last asked */
 };
 static inline void cl_retry_begin(struct cl_retry *retry, enum cl_retry_want want,
 				  struct cl_need what)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The descriptor service of an exporter that many ask at once: whoever waits for its turn waits as long as the exporter
- * gives others something, and no longer than its own time once the exporter gives nobody anything.  Only time in which it
- * runs itself counts.
+ * gives others something, and no longer than its own time once the exporter gives nobody anything.  Time in which it
+ * stands still amid a wait does not count.
  */
 #include <sys/time.h>
 
@@ -177,6 +177,33 @@ IN_A_CHILD(time_in_which_the_asker_itself_stands_still_does_not_count)
 	CHECK_SERVES(its);
 }
 
+/* Once, and not again when something has come meanwhile; the deadline counts from the next wait on. */
+static void what_stood_still_is_excused_once(void **state)
+{
+	const uint64_t second = 1000 * MS;
+	struct cl_patience wait = { .until = cl_now() + second, .more = second, .latest = cl_now() + 100 * second };
+	uint64_t until;
+
+	CHECK(cl_patience_wait(&wait, second / 2) <= second / 2);
+	wait.due = cl_now() - 10 * second;
+	until = wait.until;
+	cl_patience_woke(&wait);
+	CHECK(wait.until >= until + 10 * second && wait.until < until + 11 * second);
+	until = wait.until = cl_now();
+	CHECK(cl_patience_is_over(&wait) && !cl_patience_wait(&wait, second));
+	cl_patience_put_off(&wait);
+	CHECK(!cl_patience_is_over(&wait));
+	CHECK(cl_patience_wait(&wait, 5 * second) > second / 2);
+	CHECK(wait.until >= until + second && wait.until < until + 2 * second);
+	cl_patience_woke(&wait);
+	CHECK(wait.until < until + 2 * second);
+	/* past the latest moment nothing puts it off */
+	wait.until = wait.latest = cl_now();
+	cl_patience_put_off(&wait);
+	CHECK(cl_patience_is_over(&wait) && !cl_patience_wait(&wait, second));
+	(void)state;
+}
+
 /* Connections wait in a queue until the service takes them; beyond it connect() waits. */
 static void dont_accept(struct exporter *mine)
 {
@@ -235,6 +262,7 @@ int main(void)
 		TEST(who_does_not_queue_has_its_own_time_alone),
 		TEST(an_answer_without_pieces_is_no_work_for_others),
 		TEST(time_in_which_the_asker_itself_stands_still_does_not_count),
+		TEST(what_stood_still_is_excused_once),
 		TEST(a_place_in_a_full_queue_is_waited_for_until_the_deadline),
 		TEST(until_the_deadline_also_under_signals),
 	};
