@@ -171,9 +171,9 @@ static void tell(const struct look *look, const struct keeper *keeper, size_t by
 		snprintf(asked, sizeof asked, "an allocation of %zu bytes", bytes);
 	if (keeper->file_id != look->own)
 		snprintf(whose, sizeof whose, "process %u%s", keeper->exporter.pid, elsewhere(&keeper->exporter));
-	cl_log(CL_LOG_WARN,
-	       "%s failed while process %u%s (%s) maps %llu bytes that %s has freed, the first of them %llu s ago: without culimbo "
-	       "it would read what others write there. It should close them, or CULIMBO_HELD_BYTES of %s can limit what is kept",
+	cl_log(CL_LOG_INFO,
+	       "%s failed while process %u%s (%s) maps %llu bytes that %s has freed, the first of them %llu s ago: it should close "
+	       "them, or CULIMBO_HELD_BYTES of %s can limit what culimbo keeps of them",
 	       asked, keeper->who.pid, elsewhere(&keeper->who), keeper->name, (unsigned long long)keeper->bytes, whose,
 	       (unsigned long long)(now > keeper->since ? (now - keeper->since) / 1000000000 : 0), whose);
 }
@@ -187,7 +187,7 @@ void cl_keepers_tell(const struct cl_pressure *others, const uint8_t uuid[CL_UUI
 	unsigned int named = 0;
 
 	/* relaxed: the thread that moves it forth has the turn, and nothing else depends on it */
-	if (now < due || !atomic_compare_exchange_strong_explicit(&next, &due, now + TOLD_EVERY, memory_order_relaxed,
+	if (cl_options.log.number < CL_LOG_INFO || now < due || !atomic_compare_exchange_strong_explicit(&next, &due, now + TOLD_EVERY, memory_order_relaxed,
 								 memory_order_relaxed))
 		return;
 	/* not on the stack: a thread of the program may have 16 KiB in all */

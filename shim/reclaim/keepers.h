@@ -2,8 +2,9 @@
 /*
  * Keepers: which processes map freed blocks that an allocation lacked.
  *
- * The limbo keeps a freed block as long as another process maps it, where the driver alone would give its memory out
- * again.  So an allocation can fail that would succeed without culimbo, and then the log names who maps what.
+ * The limbo keeps a freed block as long as another process maps it.  The driver alone keeps the memory of large ones, too,
+ * and gives that of small ones and of pools out again.  So an allocation can fail that would succeed without culimbo.  Which
+ * of both it is cannot be told here, so the log names who maps what at level info.
  */
 #ifndef CL_KEEPERS_H
 #define CL_KEEPERS_H

@@ -297,8 +297,8 @@ static void keepers_told(void)
 	h = ENTER("H", .bare = true);
 	c = ENTER("C", .env = "CULIMBO_GRACE=1m");
 	d = ENTER("D", .env = "CULIMBO_GRACE=1m");
-	p = ENTER("P", .env = "CULIMBO_GRACE=1m");
-	q = ENTER("Q", .env = "CULIMBO_GRACE=1m");
+	p = ENTER("P", .env = "CULIMBO_GRACE=1m CULIMBO_LOG=info");
+	q = ENTER("Q", .env = "CULIMBO_GRACE=1m CULIMBO_LOG=info");
 	ASK(h, hog, PIECES * BIG + BIG / 2);
 	for (int i = 0; i < PIECES; i++) {
 		block[i] = alloc(p, BIG);
