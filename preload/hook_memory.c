@@ -33,14 +33,16 @@
 	})
 
 /* The call needs at least @bytes of the current device. */
-#define EXACT(bytes) ((struct cl_need){ (bytes), (bytes), CL_OF_CURRENT, (bytes) })
-/* The call needs up to @bytes of the current device: a pool may have some of it already. */
-#define ABOUT(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes) })
+#define EXACT(bytes) ((struct cl_need){ (bytes), (bytes), CL_OF_CURRENT, (bytes), CL_FROM_DEVICE, 0 })
+/* The same of cuMemAlloc(). */
+#define EXACT_OR_SMALL(bytes) ((struct cl_need){ (bytes), (bytes), CL_OF_CURRENT, (bytes), CL_FROM_SMALL, 0 })
+/* The call needs up to @bytes of the current device. */
+#define ABOUT(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes), CL_FROM_DEVICE, 0 })
 /*
  * The same for an estimate: packed or compressed pixels take less, so a device is taken for too small only if it has
  * less than 1/64 of that.
  */
-#define ROUGHLY(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes) / 64 })
+#define ROUGHLY(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes) / 64, CL_FROM_DEVICE, 0 })
 
 /* Returns the product, or SIZE_MAX if it does not fit: no driver can allocate so much. */
 static size_t times(size_t a, size_t b)
@@ -84,7 +86,11 @@ static size_t array3_bytes(const CUDA_ARRAY3D_DESCRIPTOR *wanted)
 }
 
 /* No driver says which device a pool is on, or whether it is on the host, or how much it has left. */
-#define OF_A_POOL(bytes) ((struct cl_need){ (bytes), 0, CL_OF_ANY, (bytes) })
+#define OF_POOL(bytes, pool) ((struct cl_need){ (bytes), 0, CL_OF_ANY, (bytes), CL_FROM_POOL, (uintptr_t)(pool) })
+/* The same, of a pool that is not known. */
+#define OF_A_POOL(bytes) ((struct cl_need){ (bytes), 0, CL_OF_ANY, (bytes), CL_FROM_DEVICE, 0 })
+/* The same, of the current pool of the current device. */
+#define OF_CURRENT_POOL(bytes) ((struct cl_need){ (bytes), 0, CL_OF_CURRENT, (bytes), CL_FROM_POOL, 0 })
 
 /* The call takes the memory from the pool of the device of @stream. */
 static struct cl_need of_stream(size_t bytes, CUstream stream)
@@ -93,12 +99,12 @@ static struct cl_need of_stream(size_t bytes, CUstream stream)
 
 	/* the default streams of both kinds belong to the current context */
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
-		return ABOUT(bytes);
+		return OF_CURRENT_POOL(bytes);
 	if (!cl_driver.cuStreamGetCtx || !cl_driver.cuCtxGetCurrent ||
 	    cl_driver.cuStreamGetCtx(stream, &of) != CUDA_SUCCESS ||
 	    cl_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || of != current)
 		return OF_A_POOL(bytes);
-	return ABOUT(bytes);
+	return OF_CURRENT_POOL(bytes);
 }
 
 static struct cl_need of_location(size_t bytes, const CUmemAllocationProp *prop)
@@ -106,13 +112,13 @@ static struct cl_need of_location(size_t bytes, const CUmemAllocationProp *prop)
 	if (!prop)
 		return ABOUT(bytes);
 	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return (struct cl_need){ bytes, 0, CL_OF_NONE, 0 };
-	return (struct cl_need){ bytes, bytes, prop->location.id, bytes };
+		return (struct cl_need){ bytes, 0, CL_OF_NONE, 0, CL_FROM_DEVICE, 0 };
+	return (struct cl_need){ bytes, bytes, prop->location.id, bytes, CL_FROM_DEVICE, 0 };
 }
 
 CL_HOT CUresult CUDAAPI cl_hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)
 {
-	return TRACED(dptr, bytes, EXACT(bytes), cl_driver.cuMemAlloc_v2(dptr, bytes));
+	return TRACED(dptr, bytes, EXACT_OR_SMALL(bytes), cl_driver.cuMemAlloc_v2(dptr, bytes));
 }
 
 CUresult CUDAAPI cl_hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width,
@@ -208,7 +214,7 @@ static inline CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemory
 static __attribute__((noinline)) CUresult alloc_from_pool_carefully(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
 								    CUstream stream, bool per_thread)
 {
-	return TRACED(dptr, bytes, OF_A_POOL(bytes), alloc_from_pool(dptr, bytes, pool, stream, per_thread));
+	return TRACED(dptr, bytes, OF_POOL(bytes, pool), alloc_from_pool(dptr, bytes, pool, stream, per_thread));
 }
 
 static __attribute__((noinline)) CUresult alloc_from_pool_refused(CUresult refusal, CUdeviceptr *dptr, size_t bytes,
@@ -216,7 +222,7 @@ static __attribute__((noinline)) CUresult alloc_from_pool_refused(CUresult refus
 {
 	if (refusal == CUDA_ERROR_NOT_SUPPORTED && cl_shares_all())
 		refusal = cl_async_alloc_refused(dptr, bytes, pool, stream, per_thread);
-	return CL_OR_AGAIN(OF_A_POOL(bytes), refusal, alloc_from_pool(dptr, bytes, pool, stream, per_thread));
+	return CL_OR_AGAIN(OF_POOL(bytes, pool), refusal, alloc_from_pool(dptr, bytes, pool, stream, per_thread));
 }
 
 CL_HOT CUresult CUDAAPI cl_hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes,

@@ -126,6 +126,7 @@ static inline struct cl_block *cl_block_find(const struct cl_blocks *blocks, enu
  * 8 bytes, so 1 wrong handle in 2^64 passes.  Other processes can change the record's copy.
  */
 bool cl_block_has_handle(const struct cl_block *block, const void *handle);
+#define CL_SMALL_BLOCK (2u << 20) /* bytes: the driver puts smaller allocations side by side */
 /*
  * Returns true if what importers have of @block is good after the driver has freed it.  An event's handle opens after
  * its destroy, too.  Memory of 2 MiB and more is an allocation of its own, which its importers go on reading (both
@@ -133,7 +134,7 @@ bool cl_block_has_handle(const struct cl_block *block, const void *handle);
  */
 static inline bool cl_block_outlasts_its_free(const struct cl_block *block)
 {
-	return block->kind == CL_EVENT || (block->kind == CL_MEMORY && block->size >= 2u << 20);
+	return block->kind == CL_EVENT || (block->kind == CL_MEMORY && block->size >= CL_SMALL_BLOCK);
 }
 /* Returns the block with @record, or NULL if no block has it. */
 struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record);

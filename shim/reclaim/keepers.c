@@ -9,6 +9,7 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
+#include "shim/blocks/own_pools.h"
 #include "shim/driver/devices.h"
 #include "shim/importer/peers.h"
 #include "shim/limbo/exporter.h"
@@ -20,8 +21,17 @@
 enum { FILES = 64, KEEPERS = 16, NAMED = 3 };
 /* Records of the others' files together, and records that are read under one hold of the locks: each takes some 2 us. */
 enum { RECORDS = 4096, AT_ONCE = 256 };
-#define TOLD_EVERY 10000000000ull  /* ns */
-#define LOOKED_EVERY 1000000000ull /* ns; if there was nothing to tell */
+/* Own blocks that are passed by under one hold of the lock, each in some 0.1 us; so few that the next call may pass by them, too. */
+enum { WALKED = 16384, FEW = 1024 };
+#define TOLD_EVERY 10000000000ull /* ns */
+/* If there was nothing to tell; if many blocks were passed by, and there was nothing to warn of. */
+#define LOOKED_EVERY 1000000000ull /* ns */
+#define SOUGHT_EVERY 100000000ull  /* ns */
+
+/* Blocks, and when the first of them was freed, cl_now(), ns. */
+struct tally {
+	uint64_t bytes, since;
+};
 
 /* A process that maps freed blocks of another one. */
 struct keeper {
@@ -30,14 +40,16 @@ struct keeper {
 	struct cl_identity exporter, who;
 	char name[17];
 	bool dead;	/* what it held is on its way back */
-	uint64_t bytes; /* 0: it has been told */
-	uint64_t since; /* when the first of these blocks was freed, cl_now(), ns */
+	struct tally all;   /* .bytes 0: it has been told */
+	struct tally again; /* of these, what the driver alone may have used again for the call */
 };
 
 struct look {
-	const uint8_t *uuid; /* NULL: any device */
+	const struct cl_lacked *lacked;
+	bool tells, warns; /* of whatever others map; of what the call lacks */
 	uint32_t own;	  /* our file; 0: we have none */
 	uint32_t records; /* of others' files that may still be read */
+	unsigned int walked; /* own blocks that were passed by */
 	unsigned int n;
 	struct keeper keeper[KEEPERS];
 };
@@ -48,9 +60,9 @@ static bool is_on_device(const struct look *look, const struct cl_header *header
 	/* acquire: a process that sees the count reads the UUIDs */
 	uint32_t n = atomic_load_explicit(&header->devices, memory_order_acquire);
 
-	for (uint32_t i = CL_ANY_DEVICE + 1; look->uuid && i < n && i < CL_DEVICE_LIMBOS; i++)
+	for (uint32_t i = CL_ANY_DEVICE + 1; look->lacked->uuid && i < n && i < CL_DEVICE_LIMBOS; i++)
 		if (header->device[i].ordinal == ordinal + 1)
-			return !memcmp(header->device[i].uuid, look->uuid, CL_UUID);
+			return !memcmp(header->device[i].uuid, look->lacked->uuid, CL_UUID);
 	return true;
 }
 
@@ -65,7 +77,7 @@ static struct keeper *keeper_of(struct look *look, const struct cl_view *view, u
 			return keeper;
 	if (look->n == KEEPERS)
 		return NULL;
-	*keeper = (struct keeper){ .file_id = view->region.file_id, .slot = slot, .since = UINT64_MAX,
+	*keeper = (struct keeper){ .file_id = view->region.file_id, .slot = slot,
 				   .exporter = view->region.header->exporter };
 	keeper->dead = !cl_view_slot(view, slot, &holder) || !holder.alive;
 	if (!keeper->dead) {
@@ -76,8 +88,18 @@ static struct keeper *keeper_of(struct look *look, const struct cl_view *view, u
 	return keeper;
 }
 
-/* If @record is of a freed block that others map: counts it for one of these, so that no byte counts twice. */
-static void look_at(struct look *look, const struct cl_view *view, uint32_t record)
+static void count(struct tally *tally, const struct cl_view_block *block)
+{
+	if (!tally->bytes || block->freed < tally->since)
+		tally->since = block->freed;
+	tally->bytes += block->size;
+}
+
+/*
+ * If @record is of a freed block that others map: counts it for one of these, so that no byte counts twice.  @again: the
+ * driver alone may have used it for the call.
+ */
+static void look_at(struct look *look, const struct cl_view *view, uint32_t record, bool again)
 {
 	struct cl_view_block block;
 	struct keeper *keeper;
@@ -89,9 +111,19 @@ static void look_at(struct look *look, const struct cl_view *view, uint32_t reco
 	keeper = keeper_of(look, view, slot);
 	if (!keeper)
 		return;
-	keeper->bytes += block.size;
-	if (block.freed < keeper->since)
-		keeper->since = block.freed;
+	count(&keeper->all, &block);
+	if (again)
+		count(&keeper->again, &block);
+}
+
+/* Returns true if the driver alone may have used the memory of @block, which is freed, for the call. */
+static bool is_reused(const struct cl_block *block, const struct cl_lacked *lacked)
+{
+	if (cl_block_outlasts_its_free(block) || block->size < lacked->bytes)
+		return false;
+	if (lacked->pool)
+		return block->kind == CL_POOL && block->pool && block->pool->handle == lacked->pool;
+	return lacked->small && block->kind == CL_MEMORY;
 }
 
 /* Looks at our own blocks that wait for others, the oldest first. */
@@ -99,16 +131,19 @@ static void look_at_own(struct look *look)
 {
 	struct cl_view view = { .region.fd = -1 };
 	const struct cl_block *block;
-	unsigned int n = 0;
+	unsigned int told = 0, warned = 0;
 
 	cl_lock(&cl_exports_lock);
 	look->own = cl_own.file_id;
 	if (look->own && cl_exporter.limbo.held.n) {
 		view = (struct cl_view){ .region = cl_own, .own = true, .borrowed = true, .now = cl_now() };
 		CL_LIST_EACH (block, &cl_exporter.limbo.held, const struct cl_block, node) {
-			if (n++ == AT_ONCE)
+			bool again = look->warns && is_reused(block, look->lacked);
+
+			if (look->walked++ == WALKED)
 				break;
-			look_at(look, &view, block->record);
+			if (again ? warned++ < AT_ONCE : look->tells && told++ < AT_ONCE)
+				look_at(look, &view, block->record, again);
 		}
 	}
 	cl_unlock(&cl_exports_lock);
@@ -126,7 +161,7 @@ static bool look_into(struct look *look, int dirfd, uint32_t file_id, uint32_t r
 	if (!cl_view_open(&view, dirfd, file_id, cl_peer_has_open, NULL)) {
 		n = cl_view_records(&view);
 		for (; record < n && record < last && look->records; record++, look->records--)
-			look_at(look, &view, record);
+			look_at(look, &view, record, false);
 		cl_view_close(&view);
 	}
 	cl_unlock(&cl_exports_lock);
@@ -148,13 +183,20 @@ static void look_at_others(struct look *look, const struct cl_pressure *others)
 	close(dirfd);
 }
 
-static struct keeper *largest(struct look *look)
+/* Returns who is told next, or NULL: of those that keep what the call lacks, if there are any, who maps most of that. */
+static struct keeper *next_of(struct look *look)
 {
 	struct keeper *most = NULL;
 
-	for (unsigned int i = 0; i < look->n; i++)
-		if (!look->keeper[i].dead && look->keeper[i].bytes && (!most || look->keeper[i].bytes > most->bytes))
-			most = &look->keeper[i];
+	for (unsigned int i = 0; i < look->n; i++) {
+		struct keeper *keeper = &look->keeper[i];
+
+		if (keeper->dead || !keeper->all.bytes)
+			continue;
+		if (!most || (keeper->again.bytes != most->again.bytes ? keeper->again.bytes > most->again.bytes :
+									 keeper->all.bytes > most->all.bytes))
+			most = keeper;
+	}
 	return most;
 }
 
@@ -163,43 +205,74 @@ static const char *elsewhere(const struct cl_identity *who)
 	return who->pid_ns == cl_self.identity.pid_ns ? "" : " of another PID namespace";
 }
 
-static void tell(const struct look *look, const struct keeper *keeper, size_t bytes, uint64_t now)
+static void tell(const struct look *look, const struct keeper *keeper, uint64_t now)
 {
+	const struct tally *tally = keeper->again.bytes ? &keeper->again : &keeper->all;
 	char asked[64] = "a call that needs device memory", whose[64] = "this process";
+	unsigned long long ago = now > tally->since ? (now - tally->since) / 1000000000 : 0, bytes = tally->bytes;
 
-	if (bytes)
-		snprintf(asked, sizeof asked, "an allocation of %zu bytes", bytes);
+	if (look->lacked->bytes)
+		snprintf(asked, sizeof asked, "an allocation of %zu bytes", look->lacked->bytes);
 	if (keeper->file_id != look->own)
 		snprintf(whose, sizeof whose, "process %u%s", keeper->exporter.pid, elsewhere(&keeper->exporter));
-	cl_log(CL_LOG_INFO,
-	       "%s failed while process %u%s (%s) maps %llu bytes that %s has freed, the first of them %llu s ago: it should close "
-	       "them, or CULIMBO_HELD_BYTES of %s can limit what culimbo keeps of them",
-	       asked, keeper->who.pid, elsewhere(&keeper->who), keeper->name, (unsigned long long)keeper->bytes, whose,
-	       (unsigned long long)(now > keeper->since ? (now - keeper->since) / 1000000000 : 0), whose);
+	if (keeper->again.bytes)
+		cl_log(CL_LOG_WARN,
+		       "%s failed, and culimbo keeps memory that it may need: process %u%s (%s) maps %llu bytes that this process has freed "
+		       "and CUDA alone may use again, the first of them %llu s ago: it should close them, or CULIMBO_HELD_BYTES of this "
+		       "process can limit what culimbo keeps of them",
+		       asked, keeper->who.pid, elsewhere(&keeper->who), keeper->name, bytes, ago);
+	else
+		cl_log(CL_LOG_INFO,
+		       "%s failed while process %u%s (%s) maps %llu bytes that %s has freed, the first of them %llu s ago: it should close "
+		       "them, or CULIMBO_HELD_BYTES of %s can limit what culimbo keeps of them",
+		       asked, keeper->who.pid, elsewhere(&keeper->who), keeper->name, bytes, whose, ago, whose);
 }
 
-void cl_keepers_tell(const struct cl_pressure *others, const uint8_t uuid[CL_UUID], size_t bytes)
-{
-	static _Atomic uint64_t next; /* cl_now(), ns */
-	uint64_t due = atomic_load_explicit(&next, memory_order_relaxed), now = cl_now();
-	struct keeper *keeper;
-	struct look *look;
-	unsigned int named = 0;
+/* When the next turn begins to tell, to warn of small blocks, and to warn of those of pools, cl_now(), ns. */
+enum { TELLS, WARNS_SMALL, WARNS_POOL, TURNS };
+static _Atomic uint64_t turn[TURNS];
 
-	/* relaxed: the thread that moves it forth has the turn, and nothing else depends on it */
-	if (cl_options.log.number < CL_LOG_INFO || now < due || !atomic_compare_exchange_strong_explicit(&next, &due, now + TOLD_EVERY, memory_order_relaxed,
-								 memory_order_relaxed))
-		return;
+/* Returns true if this thread has the turn.  relaxed: nothing else depends on it. */
+static bool take_turn(unsigned int which, uint64_t now)
+{
+	uint64_t due = atomic_load_explicit(&turn[which], memory_order_relaxed);
+
+	return now >= due && atomic_compare_exchange_strong_explicit(&turn[which], &due, now + TOLD_EVERY, memory_order_relaxed,
+								     memory_order_relaxed);
+}
+
+static void end_turn(unsigned int which, uint64_t pause)
+{
+	atomic_store_explicit(&turn[which], cl_now() + pause, memory_order_relaxed);
+}
+
+void cl_keepers_tell(const struct cl_pressure *others, const struct cl_lacked *lacked)
+{
+	const unsigned int warning = lacked->pool ? WARNS_POOL : WARNS_SMALL;
+	const bool may_warn = lacked->bytes && (lacked->pool || (lacked->small && lacked->bytes < CL_SMALL_BLOCK));
+	unsigned int named = 0, warned = 0;
+	struct keeper *keeper;
+	uint64_t now = cl_now();
 	/* not on the stack: a thread of the program may have 16 KiB in all */
-	look = calloc(1, sizeof *look);
+	struct look *look = cl_options.log.number >= CL_LOG_WARN ? calloc(1, sizeof *look) : NULL;
+
 	if (!look)
 		return;
-	look->uuid = uuid;
+	look->lacked = lacked;
 	look->records = RECORDS;
-	look_at_own(look);
-	look_at_others(look, others);
-	for (; named < NAMED && (keeper = largest(look)) != NULL; named++, keeper->bytes = 0)
-		tell(look, keeper, bytes, now);
-	atomic_store_explicit(&next, cl_now() + (named ? TOLD_EVERY : LOOKED_EVERY), memory_order_relaxed);
+	look->tells = cl_options.log.number >= CL_LOG_INFO && take_turn(TELLS, now);
+	look->warns = may_warn && take_turn(warning, now);
+	if (look->tells || look->warns)
+		look_at_own(look);
+	if (look->tells)
+		look_at_others(look, others);
+	for (; named < NAMED && (keeper = next_of(look)) != NULL; named++, keeper->all.bytes = keeper->again.bytes = 0) {
+		warned += keeper->again.bytes != 0;
+		tell(look, keeper, now);
+	}
+	if (look->tells)
+		end_turn(TELLS, named ? TOLD_EVERY : LOOKED_EVERY);
+	if (look->warns)
+		end_turn(warning, warned ? TOLD_EVERY : look->walked > FEW ? SOUGHT_EVERY : 0);
 	free(look);
 }

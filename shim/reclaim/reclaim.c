@@ -294,12 +294,34 @@ static void count_wait(const struct cl_retry *retry, uint64_t ns)
 	cl_live_add(&cl_own, CL_LIVE_WAITED, ns);
 }
 
+/*
+ * Returns the pool of a call whose freed blocks the driver would use again for it, as its CUmemoryPool; 0: none is known.
+ * A pool with release threshold 0 gives its memory away when the program next waits for the device.
+ */
+static uint64_t reused_pool(const struct cl_need *what)
+{
+	CUmemoryPool pool = (CUmemoryPool)(uintptr_t)what->pool;
+	cuuint64_t threshold;
+
+	if (what->from != CL_FROM_POOL || !cl_own_has_file() || !cl_driver.cuDeviceGetMemPool || !cl_driver.cuMemPoolGetAttribute)
+		return 0;
+	if (!pool && (what->device < 0 || cl_driver.cuDeviceGetMemPool(&pool, what->device) != CUDA_SUCCESS))
+		return 0;
+	if (cl_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) != CUDA_SUCCESS || !threshold)
+		return 0;
+	return (uintptr_t)pool;
+}
+
 /* Says who keeps what the call lacked.  Without our limbos it may have succeeded. */
 static void tell_keepers(const struct cl_retry *retry)
 {
+	const struct cl_need *what = &retry->what;
+	struct cl_lacked lacked = { .bytes = what->bytes, .small = what->from == CL_FROM_SMALL, .pool = reused_pool(what) };
 	uint8_t uuid[CL_UUID];
 
-	cl_keepers_tell(retry->others, cl_device_uuid(retry->what.device, uuid) ? uuid : NULL, retry->what.bytes);
+	if (cl_device_uuid(what->device, uuid))
+		lacked.uuid = uuid;
+	cl_keepers_tell(retry->others, &lacked);
 }
 
 static bool again(struct cl_retry *retry)

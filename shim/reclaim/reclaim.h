@@ -30,12 +30,18 @@
  * or not, the oldest first.
  */
 enum cl_retry_want { CL_RETRY_MEMORY, CL_RETRY_EVENT };
-/* What the failed call asked for. */
+/*
+ * What the failed call asked for.  CL_FROM_SMALL: a cuMemAlloc(), for which the driver divides pieces of 2 MiB if it is
+ * smaller.  CL_FROM_DEVICE: none.
+ */
 struct cl_need {
-	size_t bytes;	 /* about as many; 0: not known.  Only the program's callbacks are told */
+	size_t bytes;	 /* about as many; 0: not known.  For the program's callbacks and the log */
 	size_t at_least; /* it takes no less of the device; 0: not known */
 	int device;	 /* an ordinal, or one of those below */
 	size_t whole;	 /* a device with less memory in all can never give it; 0: not known */
+	/* which freed blocks the driver may use again for it */
+	enum { CL_FROM_DEVICE, CL_FROM_SMALL, CL_FROM_POOL } from;
+	uint64_t pool;	 /* CL_FROM_POOL: the CUmemoryPool; 0: the current one of the device */
 };
 /* The device of the current context; a device that is not known; no device. */
 enum { CL_OF_CURRENT = -1, CL_OF_ANY = -2, CL_OF_NONE = -3 };

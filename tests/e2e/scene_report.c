@@ -4,6 +4,7 @@
  * processes and blocks.  Its words may change, but process ids, sizes and the SUMMARY line must be in it.  And what the log
  * says when an allocation fails (8).
  */
+#include "scene_pool.h"
 #include "scene_report.h"
 
 #include <stdio.h>
@@ -333,6 +334,109 @@ static void keepers_told(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
+/* What P says of C, who maps @freed bytes of P that CUDA alone may use for the allocation of @asked that has failed. */
+static bool warned(const struct actor *p, const struct actor *c, uint64_t asked, uint64_t freed)
+{
+	char expected[240];
+
+	snprintf(expected, sizeof expected,
+		 "]: warning: an allocation of %llu bytes failed, and culimbo keeps memory that it may need: process %d (actor) maps %llu "
+		 "bytes that this process has freed and CUDA alone may use again, ",
+		 (unsigned long long)asked, c->pid, (unsigned long long)freed);
+	return count_said(p, expected) == 1 && count_said(p, " failed") == 1;
+}
+
+/*
+ * C maps small blocks of P, which has freed them.  Blocks between them stay, so that the driver has no reason to give the
+ * pieces away that they lie in.  The device is full.
+ */
+static void small_keepers(bool bare)
+{
+	enum { PIECES = 16, FREED = PIECES / 2, MOST = 16384 };
+	const uint64_t size = MIB / 4;
+	const struct entry entry = { .bare = bare, .env = "CULIMBO_GRACE=1m" };
+	struct actor *p = enter("P", entry), *c = enter("C", entry), *h = enter("H", (struct entry){ .bare = true });
+	uint64_t block[PIECES], what = 0, again = 0;
+	struct handle handle;
+	int result = 0, large;
+
+	for (int i = 0; i < PIECES; i++)
+		block[i] = alloc(p, size);
+	for (int i = 0; i < PIECES; i += 2) {
+		handle = export_block(p, block[i]);
+		open_block(c, &handle);
+		free_block(p, block[i]);
+	}
+	ASK(h, hog, 0);
+	/* what is left of the device and of P's pieces goes first */
+	do
+		large = try_alloc(p, 2 * size, &what);
+	while (!large);
+	ok(large && !count_said(p, " failed"), "8 %s, one that is larger than each freed small block fails, and P says nothing (%d)",
+	   bare ? "control, bare" : p->door, large);
+	for (int i = 0; !result && i < MOST; i++) {
+		result = try_alloc(p, size, &what);
+		for (int k = 0; !result && k < PIECES; k += 2)
+			again += what == block[k];
+	}
+	if (bare)
+		ok(result && again > 0, "8 control: bare, those of their size get freed blocks that C maps (%llu, %d)",
+		   (unsigned long long)again, result);
+	else
+		ok(result && !again && warned(p, c, size, FREED * size), "8 one of their size gets none that C maps, and P warns (%llu, %d)",
+		   (unsigned long long)again, result);
+	leave(h);
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+}
+
+/* A pool that may have no more than one block, which C maps.  It gives its memory away when P waits, or keeps it. */
+static void pool_keepers(bool bare, bool keeps)
+{
+	const struct entry entry = { .bare = bare, .env = "CULIMBO_GRACE=1m" };
+	struct actor *p = enter("P", entry), *c = enter("C", entry);
+	uint64_t pool = ASK(p, pool_new, 0, 0, BIG, !keeps)->v[0], fd = p->reply.v[1], taken, block, other;
+	const char *how = bare ? "control, bare" : p->door;
+	struct handle data;
+	int result;
+
+	taken = ASK(c, pool_take, (uint64_t)p->pid, fd)->v[0];
+	block = ASK(p, pool_alloc, pool, BIG)->v[0];
+	if (p->reply.result || try_pool_export(p, block, &data))
+		break_off("the pool gives no block that can be shared (%d)", p->reply.result);
+	pool_import(c, taken, &data);
+	free_block(p, block);
+	other = ASK(p, pool_new, 0, 0, BIG)->v[0];
+	result = ASK(p, pool_alloc, other, BIG)->result;
+	if (result)
+		break_off("a new pool gives nothing (%d)", result);
+	result = ASK(p, pool_alloc, other, BIG)->result;
+	ok(result && !count_said(p, " failed"), "8 %s, another pool is full: P says nothing of the block that C maps (%d)", how, result);
+	result = ASK(p, pool_alloc, pool, 2 * BIG)->result;
+	ok(result && !count_said(p, " failed"), "8 %s, nor if the pool cannot give as much (%d)", how, result);
+	result = ASK(p, pool_alloc, pool, BIG)->result;
+	if (!keeps)
+		ok(result && !count_said(p, " failed"), "8 %s, nor if it would have given the block away (%d)", how, result);
+	else if (bare)
+		ok(!result && p->reply.v[0] == block, "8 control: bare, the pool is full of a freed block that C maps, and gives it again (%d)", result);
+	else
+		ok(result && warned(p, c, BIG, BIG), "8 the pool is full of a freed block that C maps: P warns (%d)", result);
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+}
+
+/* Without culimbo the allocation would have got what others map: that is said unasked, and nothing else is. */
+static void keepers_warned(void)
+{
+	setenv("CULIMBO_SIM_MEMORY", "256MiB", 1);
+	for (int bare = 1; bare >= 0; bare--) {
+		small_keepers(bare);
+		pool_keepers(bare, true);
+	}
+	pool_keepers(false, false);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 const struct scene report_scenes[] = {
 	{ "quiet", quiet, 0 },
 	{ "leaks", leaks, 0 },
@@ -347,5 +451,6 @@ const struct scene report_scenes[] = {
 	{ "early-findings", early_findings, 0 },
 	{ "early-quiet", early_quiet, 0 },
 	{ "keepers-told", keepers_told, SCENE_ALONE },
+	{ "keepers-warned", keepers_warned, SCENE_ALONE },
 	{ .name = NULL },
 };
