@@ -30,7 +30,8 @@ struct cl_lacked {
  * for one of them.
  *
  * The warning needs one block that is large enough, since two need not lie side by side.  Whether the driver had used
- * it is not known: the last block of a piece of 2 MiB may take the piece away with it.
+ * it is not known: the last block of a piece of 2 MiB may take the piece away with it.  Nor is it looked at whether a small
+ * block is of the context that the call is made in.
  *
  * Any thread; the caller holds no lock.  Looks at 16,384 blocks of this process, counts the 256 oldest that matter, and at
  * level info reads 4,096 records of others, so that it takes milliseconds at most.  Makes no CUDA call, and never fails.

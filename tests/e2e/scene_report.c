@@ -425,6 +425,30 @@ static void pool_keepers(bool bare, bool keeps)
 	leave_by(p, END_EXIT, 0);
 }
 
+/* The same with the pool that the device allocates from, which the call does not name. */
+static void keepers_current(void)
+{
+	const struct entry entry = { .env = "CULIMBO_GRACE=1m" };
+	struct actor *p = enter("P", entry), *c = enter("C", entry);
+	uint64_t pool = ASK(p, pool_new, 0, 0, BIG)->v[0], fd = p->reply.v[1], taken, block;
+	struct handle data;
+	int result;
+
+	taken = ASK(c, pool_take, (uint64_t)p->pid, fd)->v[0];
+	if (ASK(p, a_set_pool, 0, pool)->result)
+		break_off("cuDeviceSetMemPool failed with %d", p->reply.result);
+	block = ASK(p, a_alloc, BIG, 0)->v[0];
+	if (p->reply.result || try_pool_export(p, block, &data))
+		break_off("the pool gives no block that can be shared (%d)", p->reply.result);
+	pool_import(c, taken, &data);
+	free_block(p, block);
+	result = ASK(p, a_alloc, BIG, 0)->result;
+	ok(result && warned(p, c, BIG, BIG), "8 the pool that the device allocates from is full of a freed block that C maps: P warns (%d)", result);
+	leave_by(c, END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 /* Without culimbo the allocation would have got what others map: that is said unasked, and nothing else is. */
 static void keepers_warned(void)
 {
@@ -452,5 +476,6 @@ const struct scene report_scenes[] = {
 	{ "early-quiet", early_quiet, 0 },
 	{ "keepers-told", keepers_told, SCENE_ALONE },
 	{ "keepers-warned", keepers_warned, SCENE_ALONE },
+	{ "keepers-current", keepers_current, SCENE_ALONE | SCENE_SIMULATED },
 	{ .name = NULL },
 };
