@@ -144,7 +144,7 @@ same()
 		ok=DIFFERS
 		note "  exit status $bare_rc bare, $rc preloaded"
 		diff "$bare_out" "$out" | head -n 20 | cut -c1-300 | sed 's/^/#   /'
-		show "$err" stderr 25
+		show "$err" stderr 60
 	}
 	case +$preloaded+ in
 	*+foreign+*) false ;;
@@ -352,7 +352,8 @@ if [ -z "$simulate" ]; then
 	else
 		# shellcheck disable=SC2016
 		same cuda-gdb "$beside" "the imports client run in the debugger" shares 120 \
-			bash -c 'cuda-gdb -q -batch -ex "set pagination off" -ex run --args "$@" |
+			bash -c 'cuda-gdb -q -batch -ex "set pagination off" -ex run -ex "thread apply all backtrace 6" --args "$@" |
+				awk "/received signal/ { stopped = 1 } stopped { print >\"/dev/stderr\" } { print }" |
 				grep -E "^client=|process .* exited|SIG|fault" | grep -v "^\\[Thread" |
 				sed "s/process [0-9]*/process/"; exit "${PIPESTATUS[0]}"' sh "$programs/imports"
 	fi
