@@ -449,6 +449,53 @@ static void keepers_current(void)
 	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
 }
 
+/*
+ * Of five processes that map what P's call lacks, the three that map most are named, once.  Of one of them no more than the
+ * 256 oldest blocks count.
+ */
+static void keepers_many(void)
+{
+	enum { KEEPERS = 5, NAMED = 3, COUNTED = 256, MOST = 16384 };
+	static const unsigned int maps[KEEPERS] = { 2, 300, 1, 4, 3 };
+	const struct entry entry = { .env = "CULIMBO_GRACE=1m" };
+	const uint64_t size = MIB / 16;
+	struct actor *p = enter("P", entry), *keeper[KEEPERS], *h = enter("H", (struct entry){ .bare = true });
+	static const char *const name[KEEPERS] = { "A", "B", "C", "D", "E" };
+	uint64_t what;
+	int result = 0;
+
+	for (int i = 0; i < KEEPERS; i++)
+		keeper[i] = enter(name[i], entry);
+	/* who maps most comes last, so that its blocks alone pass the limit */
+	for (unsigned int least = 1; least <= 300; least = least < 4 ? least + 1 : least < 300 ? 300 : 301)
+		for (int i = 0; i < KEEPERS; i++)
+			for (unsigned int n = 0; maps[i] == least && n < least; n++) {
+				uint64_t block = alloc(p, size);
+				struct handle handle = export_block(p, block);
+
+				open_block(keeper[i], &handle);
+				free_block(p, block);
+			}
+	ASK(h, hog, 0);
+	for (int i = 0; !result && i < MOST; i++)
+		result = try_alloc(p, size, &what);
+	ok(result && try_alloc(p, size, &what), "8 two allocations fail that lack what five processes map (%d)", result);
+	ok(count_said(p, "failed, and culimbo keeps") == NAMED, "8 P names three of them, once (%d)", count_said(p, "failed, and culimbo keeps"));
+	for (int i = 0; i < KEEPERS; i++) {
+		char expected[64];
+		uint64_t counted = (maps[i] > COUNTED ? COUNTED - 10 : maps[i]) * size;
+
+		snprintf(expected, sizeof expected, "process %d (actor) maps %llu bytes", keeper[i]->pid, (unsigned long long)counted);
+		ok(count_said(p, expected) == (maps[i] > 2), "8 %s, who maps %u blocks, is %s", keeper[i]->name, maps[i],
+		   maps[i] > 2 ? "named" : "not named");
+	}
+	leave(h);
+	for (int i = 0; i < KEEPERS; i++)
+		leave_by(keeper[i], END_EXIT, 0);
+	leave_by(p, END_EXIT, 0);
+	ok(no_file_is_left(), "no file is left in CULIMBO_DIR");
+}
+
 /* Without culimbo the allocation would have got what others map: that is said unasked, and nothing else is. */
 static void keepers_warned(void)
 {
@@ -477,5 +524,6 @@ const struct scene report_scenes[] = {
 	{ "keepers-told", keepers_told, SCENE_ALONE },
 	{ "keepers-warned", keepers_warned, SCENE_ALONE },
 	{ "keepers-current", keepers_current, SCENE_ALONE | SCENE_SIMULATED },
+	{ "keepers-many", keepers_many, SCENE_ALONE | SCENE_SIMULATED },
 	{ .name = NULL },
 };
