@@ -4,6 +4,8 @@
  * made-up requests, floods, slow readers, others in the socket's place, no descriptors left.  After each an
  * honest importer gets all that it asks for.
  */
+#include "shim/importer/peers.h"
+#include "shim/importer/virtual.h"
 #include "tests/unit/serve.h"
 
 /* ------------------------------------------------------------------- other users */
@@ -335,7 +337,11 @@ IN_A_CHILD(too_much_under_way_is_waited_for)
 	struct exporter *its;
 	struct cl_request request;
 	struct cl_answer answer = { .error = 0 };
+	struct taken taken = { 0 };
+	struct cl_peer peer = { .slot = -1 };
+	struct cl_asking asking = { .take = take_piece, .arg = &taken };
 	int slow[20], n = 0;
+	uint64_t begin;
 	pid_t child;
 
 	/* root may have as many as it likes */
@@ -354,6 +360,13 @@ IN_A_CHILD(too_much_under_way_is_waited_for)
 	}
 	CHECK_EQUAL(answer.error, -EAGAIN);
 	CHECK_EQUAL(ask_simply(its, 100), -ETOOMANYREFS);
+	/* who has waited for a turn meanwhile has waited for that exporter, as if it did not answer */
+	CHECK_EQUAL(cl_region_open(&peer.region, folder_fd, its->file_id, NULL), 0);
+	begin = cl_now();
+	atomic_store(&peer.in_vain, begin);
+	CHECK_EQUAL(cl_virtual_ask(&asking, &peer, 1, begin - CL_VIRTUAL_WAIT + 100 * MS), CUDA_ERROR_OPERATING_SYSTEM);
+	CHECK(atomic_load(&peer.in_vain) > begin);
+	cl_region_close(&peer.region);
 	child = fork();
 	if (!child) {
 		alarm(CHILD_SECONDS);
