@@ -42,7 +42,7 @@ for refused in bare:refuse:120:1/cuCtxCreate culimbo:refuse:11:0/cuGreenCtxCreat
 	[ $? -eq 0 ] && says '^ok 1 - 1 seq' && says "has no context: ${refused#*/} gave 999" && says '^# seed 3: .*so it is played again'
 	ok $? "the driver refuses a ${refused#*/} once: the sequence runs again"
 done
-stall=400
+stall=2000 # ms; a process that only waits for a processor makes a call earlier than that
 planted bare:hang:20:0 1 "^#   bare: killed, for nothing moved any more .*, $at" "bare, a call does not return"
 planted culimbo:hang:20:1 1 '^#   culimbo: killed, .*, at seed 3, step [0-9]+, P1 in c' \
 	"under culimbo, a call in the second process does not return"

@@ -81,7 +81,7 @@ groups() {
 	grep -Eq '^  STALE: process [0-9]+ had freed 2 blocks \(2 MiB\) before process [0-9]+ opened them$' text
 	has text "freed from"
 	# each with what the driver did and when the block was freed, though its exporter has made others since
-	unfold text | grep -Eq '^    (0x[0-9a-f]+, 1 MiB, (opened|refused by CUDA) [0-9]+ ms ago, [0-9]+ ms after its free; ){2}device 0$'
+	unfold text | grep -Eq '^    (0x[0-9a-f]+, 1 MiB, (opened|refused by CUDA) [0-9.]+ m?s ago, [0-9.]+ m?s after its free; ){2}device 0$'
 	has text "    culimbo would have refused these opens"
 	observed 2 "$P/frees_early"
 	groups 1
@@ -90,7 +90,7 @@ groups() {
 	fails=3 observed 2 "$P/one_place" two
 	groups 2
 	lacks text REFUSED
-	grep -Eq '^    0x[0-9a-f]+, 4 MiB, refused by CUDA [0-9]+ ms ago, [0-9]+ [mu]s after its free; device 0$' text
+	grep -Eq '^    0x[0-9a-f]+, 4 MiB, refused by CUDA [0-9.]+ m?s ago, [0-9.]+ [mu]?s after its free; device 0$' text
 	has text "    refused at"
 	lacks text "another block may be there"
 	has text "would have kept these 4 MiB for CULIMBO_GRACE"

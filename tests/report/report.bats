@@ -153,21 +153,26 @@ cut_is() {
 	begun=$(date +%s%N)
 	"$C" report > live
 	took=$((($(date +%s%N) - begun) / 1000000))
-	# its own time: others may have the processors
+	# its own time, since others may have the processors; what is slow is so each time
 	TIMEFORMAT='%U %S'
-	own=$( { time "$C" report > /dev/null; } 2>&1 | awk '{ print int(($1 + $2) * 1000) }')
+	own=$(for _ in 1 2 3; do { time "$C" report > /dev/null; } 2>&1; done |
+		awk '{ ms = int(($1 + $2) * 1000); if (NR == 1 || ms < least) least = ms } END { print least }')
 	lines=$(wc -l < live)
 	has live "100000"
 	has live "and 20 more places"
-	begun=$(date +%s%N)
+	# its processor time at the end: that of its whole life, which this shell has after its end, without that of before
+	before=$(awk -v tick="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); print int(($12 + $13) * 1000 / tick) }' "/proc/$many/stat")
+	times > times
 	echo end >&7
 	wait $many
-	ended=$((($(date +%s%N) - begun) / 1000000))
+	times >> times
+	ended=$(awk -F '[ms ]+' -v before="$before" 'NR % 2 == 0 { at[NR] = ($1 * 60 + $2 + $3 * 60 + $4) * 1000 }
+		END { print int(at[4] - at[2] - before) }' times)
 	exit_lines=$(wc -l < err)
 	has err "100000"
-	echo "# culimbo report: $took ms ($own ms of processor), $lines lines; at exit: $ended ms with all of its end, $exit_lines lines" >&3
+	echo "# culimbo report: $took ms ($own ms of processor), $lines lines; at exit: $ended ms of processor with all of its end, $exit_lines lines" >&3
 	[ "$own" -lt 1000 ]
-	[ "$ended" -lt 3000 ] && [ "$lines" -lt 600 ] && [ "$exit_lines" -lt 400 ]
+	[ "$ended" -ge 0 ] && [ "$ended" -lt 1000 ] && [ "$lines" -lt 600 ] && [ "$exit_lines" -lt 400 ]
 }
 
 # ----------------------------------------------------------------------- symbols

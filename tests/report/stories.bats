@@ -73,7 +73,7 @@ load common.bash
 @test "a producer that frees before its consumer opened is found though culimbo kept the block" {
 	fails 99 "$C" check --simulate -- "$P/frees_early" 2> text
 	grep -Eq '^  STALE: process [0-9]+ had freed 2 blocks \(2 MiB\) before process [0-9]+ opened them$' text
-	unfold text | grep -Eq '^    0x[0-9a-f]+, 1 MiB, opened [0-9].* ago, [0-9]+ ms after its free; 0x.*; device 0$'
+	unfold text | grep -Eq '^    0x[0-9a-f]+, 1 MiB, opened [0-9].* ago, [0-9.]+ m?s after its free; 0x.*; device 0$'
 	frames text > shown
 	diff shown - <<-END
 		freed from

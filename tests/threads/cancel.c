@@ -403,7 +403,7 @@ static int cancel_anywhere(const struct anywhere *of)
 		if (pthread_create(&thread, NULL, call_for_ever, &begun))
 			return 2;
 		while (!atomic_load(&begun.begun))
-			;
+			sched_yield();
 		for (volatile unsigned int j = 0; j < i * 37 % 1009; j++)
 			;
 		if (pthread_cancel(thread) || pthread_join(thread, NULL))

@@ -227,7 +227,8 @@ valgrind_unit() { # NAME
 
 valgrind_scene() { # NAME
 	rm -rf "$dir" && mkdir "$dir" || exit 1
-	E2E_UNDER="$memcheck --log-file=$dir/log.%p" \
+	# valgrind takes several times as long, and so may the machine
+	E2E_SECONDS=600 E2E_UNDER="$memcheck --log-file=$dir/log.%p" \
 		sh "$source/tests/e2e/run.sh" "$build" "$1" > "$dir/out" 2>&1 < /dev/null
 	status=$?
 	# (somebody was under it)

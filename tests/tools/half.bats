@@ -72,15 +72,34 @@ note() {
 		(.command | endswith("sharer")))'
 }
 
-# job LINES: a shell that plays exporter P (under culimbo) against B, a process below it without
+# looks: what a job begins with.  seen waits until `culimbo check`, its parent, has looked at all processes: it waits once
+# after each look.
+looks() {
+	cat > looks.sh <<-'END'
+		waits() {
+			while read -r name count; do
+				[ "$name" != voluntary_ctxt_switches: ] || echo "$count"
+			done < "/proc/$PPID/status"
+		}
+		seen() {
+			enough=$(($(waits) + 5))
+			until [ "$(waits)" -ge "$enough" ]; do sleep 0.01; done
+		}
+	END
+	cat looks.sh
+}
+
+# job: writes job.sh, a shell that plays exporter P (under culimbo) against B, a process below it without.  Its arguments:
+# SHARER; what B does with the handle; `seen` if the processes are to live until they have been seen
 job() {
-	cat > job.sh <<-'END'
+	looks > job.sh
+	cat >> job.sh <<-'END'
 		mkfifo p.in p.out b.in b.out
 		"$1" < p.in > p.out & exec 5> p.in 6< p.out
 		env -u LD_PRELOAD "$1" < b.in > b.out & exec 7> b.in 8< b.out
 		echo 'export 4096 1' >&5; read -r _ handle <&6
 		[ -z "$2" ] || { echo "$2 $handle" >&7; read -r said <&8; echo "$said"; }
-		[ -z "$3" ] || sleep "$3"
+		$3
 		exec 5>&- 7>&-
 		wait
 	END
@@ -88,17 +107,17 @@ job() {
 
 @test "check: a descendant without the library, and exports that no process opened: a finding" {
 	job
-	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" open 0.3
+	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" open seen
 	exits 99
 	echo "$stderr"
 	[[ $stderr == *"sharer) uses CUDA without culimbo"* ]]
 	[[ $stderr == *" findings=1 unprotected=1"* ]]
-	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open 0.3
+	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open seen
 	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
 	jq -e -s 'any(.[]; .type == "descendant" and .unprotected and .finding and (.command | test("sharer"))) and
 		.[-1].unprotected == 1 and .[-1].never_opened == 1' json
 	# no suppression hides it, so that making suppressions does not succeed
-	run "$C" check --simulate --gen-suppressions --output made -- sh job.sh "$SHARER" open 0.3
+	run "$C" check --simulate --gen-suppressions --output made -- sh job.sh "$SHARER" open seen
 	exits 99
 	grep -q '^# no suppression hides this finding: .*uses CUDA without culimbo' made
 }
@@ -106,13 +125,13 @@ job() {
 @test "check: an exporter without the library, whose memory a process under it opens: a finding" {
 	job
 	sed -i 's/^\(env -u LD_PRELOAD \)\?"$1" < p.in/env -u LD_PRELOAD "$1" < p.in/; s/^env -u LD_PRELOAD "$1" < b.in/"$1" < b.in/' job.sh
-	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" open 0.3
+	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" open seen
 	exits 99
 	echo "$stderr"
 	[[ $stderr == *"sharer) uses CUDA without culimbo"* ]]
 	[[ $stderr == *" unprotected=1 unmanaged_imports=1"* ]]
 	[[ $stderr == *"1 process opened memory of a process without culimbo"* ]]
-	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open 0.3
+	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER" open seen
 	python3 "$top_srcdir/tests/report/schema.py" "$top_srcdir/doc/report.schema.json" json
 	jq -e -s 'any(.[]; .type == "descendant" and .unprotected and .finding) and .[-1].unmanaged_imports == 1' json
 	# an open that the driver refuses opens nothing
@@ -143,16 +162,23 @@ job() {
 
 @test "check: a process that ended without a report is named where no process opened what was exported" {
 	# it runs until it has been seen, and has no driver by then
-	cat > job.sh <<-'END'
-		echo "export 4096 1" | "$1" > /dev/null
-		env -u LD_PRELOAD sleep 0.5
-	END
+	{
+		looks
+		cat <<-'END'
+			rm -f hold && mkfifo hold
+			echo "export 4096 1" | "$1" > /dev/null
+			env -u LD_PRELOAD cat hold & exec 9> hold
+			seen
+			exec 9>&-
+			wait
+		END
+	} > job.sh
 	run "$C" check --simulate --json --output json -- sh job.sh "$SHARER"
 	exits 0
 	jq -e -s '[.[] | select(.type == "descendant")] | length == 1 and (.[0] | .reported == false and .ended == "exit" and
-		.status == 0 and (.finding | not) and (.command | test("sleep 0.5")))' json
+		.status == 0 and (.finding | not) and (.command | test("cat hold")))' json
 	"$C" check --simulate --output text -- sh job.sh "$SHARER"
-	grep -E '^culimbo: process [0-9]+ \(sleep 0.5\) ended without a report: it ran without culimbo' text
+	grep -E '^culimbo: process [0-9]+ \(cat hold\) ended without a report: it ran without culimbo' text
 	# where each export was opened, nobody asks who has none
 	sed 's/^echo.*/"$1"/' job.sh > job2.sh
 	"$C" check --simulate --output text -- sh job2.sh "$top_builddir/tests/e2e/demo" || :
@@ -188,10 +214,18 @@ job() {
 }
 
 @test "check: a descendant that uses CUDA without sharing is named, but is no finding" {
-	cat > job.sh <<-'END'
-		"$2" > out
-		env -u LD_PRELOAD sh -c 'sleep 0.3 | "$1"' sh "$1"
-	END
+	{
+		looks
+		cat <<-'END'
+			"$2" > out
+			mkfifo hold
+			env -u LD_PRELOAD "$1" < hold & exec 9> hold
+			until grep -q libcuda "/proc/$!/maps"; do sleep 0.01; done
+			seen
+			exec 9>&-
+			wait
+		END
+	} > job.sh
 	run --separate-stderr "$C" check --simulate -- sh job.sh "$SHARER" "$top_builddir/tests/e2e/demo"
 	echo "$stderr"
 	[[ $stderr == *"sharer) uses CUDA without culimbo"* ]]

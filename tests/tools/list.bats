@@ -281,7 +281,7 @@ ${PID[P]} held ${PID[C]}\x20sharer 1 1024" ]
 }
 
 @test "a dead exporter's blocks: limbo-free, once their grace period is over" {
-	start P CULIMBO_GRACE=1s CULIMBO_KEEP_DEAD=1h
+	start P CULIMBO_GRACE=3s CULIMBO_KEEP_DEAD=1h
 	tell P "export 2048 2"
 	# both at once, so that nothing of it goes back before
 	printf 'free 2\nabort\n' >&"${TO[P]}"

@@ -43,13 +43,46 @@ IN_A_CHILD(own_opens_are_counted)
 	CHECK_EQUAL(atomic_load(&fake.close_calls), 1);
 }
 
+/* Freed while @other has it open; returns when the driver has it back, in nanoseconds after @ends ended that. */
+static uint64_t back_after(struct other *other, void (*ends)(struct other *other, uint64_t mapped))
+{
+	CUdeviceptr p = fake_alloc(1024, CONTEXT_A);
+	uint64_t mapped = others_open(other, export_block(p)), began;
+
+	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
+	CHECK_EQUAL(frees_of(p), 0);
+	began = cl_now();
+	ends(other, mapped);
+	CHECK(freed_soon(p));
+	return freed_at(p) - began;
+}
+
+static void by_close(struct other *other, uint64_t mapped)
+{
+	others_close(other, mapped);
+}
+
+static void by_death(struct other *other, uint64_t mapped)
+{
+	(void)mapped;
+	kill(other->pid, SIGKILL);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 {
-	struct other other = start_other(0);
+	enum { ROUNDS = 3 }; /* of a busy machine one may be late; what waits for something is late each time */
+	struct other other = start_other(0), dying[ROUNDS];
 	CUipcMemHandle handle;
 	CUdeviceptr p;
-	uint64_t mapped, again, closed;
+	uint64_t mapped, again, closed = UINT64_MAX, killed = UINT64_MAX;
 
+	for (int i = 0; i < ROUNDS; i++)
+		dying[i] = start_other(0);
 	start_with(0, CL_COLLECTOR_THREAD);
 	p = fake_alloc(1024, CONTEXT_A);
 	handle = export_block(p);
@@ -62,24 +95,18 @@ IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 	CHECK_EQUAL(cl_limbo_collect(&cl_exporter, true).blocks, 0);
 	CHECK_EQUAL(frees_of(p), 0);
 	CHECK_EQUAL(cl_own.header->limbo_blocks, 1);
-	closed = cl_now();
 	others_close(&other, mapped);
 	CHECK(freed_soon(p));
-	dprintf(2, "freed %.2f ms after the last close was asked for\n",
-		(double)(freed_at(p) - closed) / 1e6);
-	CHECK(freed_at(p) - closed < 100 * MS); /* by the close, not by the next search for dead processes */
 
-	p = fake_alloc(1024, CONTEXT_A);
-	others_open(&other, export_block(p));
-	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
-	CHECK_EQUAL(frees_of(p), 0);
-	closed = cl_now();
-	kill(other.pid, SIGKILL);
-	CHECK(freed_soon(p));
-	dprintf(2, "freed %.2f ms after its importer was killed\n",
-		(double)(freed_at(p) - closed) / 1e6);
-	CHECK(freed_at(p) - closed < 500 * MS);
-	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HOLD_RECLAIMED]), 1);
+	for (int i = 0; i < ROUNDS; i++)
+		closed = least(closed, back_after(&other, by_close));
+	dprintf(2, "freed %.2f ms after the last close was asked for\n", (double)closed / 1e6);
+	CHECK(closed < 100 * MS); /* by the close, not by the next search for dead processes */
+	for (int i = 0; i < ROUNDS; i++)
+		killed = least(killed, back_after(&dying[i], by_death));
+	dprintf(2, "freed %.2f ms after its importer was killed\n", (double)killed / 1e6);
+	CHECK(killed < 500 * MS);
+	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HOLD_RECLAIMED]), ROUNDS);
 }
 
 IN_A_CHILD(who_holds_what_is_no_more_is_waited_for)
