@@ -45,7 +45,7 @@ right="right: the consumer reads 17, its own byte"
 
 # until_true COMMAND...: waits until it succeeds; fails after 20 s
 until_true() {
-	local end=$((SECONDS + 20))
+	local end=$((SECONDS + 60))
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
 		sleep 0.05
