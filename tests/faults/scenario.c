@@ -28,7 +28,7 @@ enum {
 	CLAIMS = 8,
 	PIECE = 2 << 20,	 /* of virtual memory */
 	PARTNER_MS = 8000,	 /* how long each process waits for the other */
-	BACK_MS = 5000,		 /* how long memory may take to come back; what is lost never does */
+	BACK_MS = 1500,		 /* how long memory may take to come back */
 	BACK_BY_ITSELF_MS = 40,	 /* the same without a call that asks for it */
 };
 

@@ -53,7 +53,7 @@ HEAD = """# What runs under culimbo
 ran without culimbo (*bare*) and under `culimbo run`. The columns *bare* and *culimbo* say whose bytes its consumer read after the producer had freed the block:
 its own, or foreign ones; `none` where the client doesn't check. *same* means: stdout and exit status are the same (except for foreign bytes, which the client
 must no longer read), and the reports at exit count what it shared. *NOT SEEN* means: these reports do not count what it shared, and the output may differ,
-too. *DIFFERS* means: the output or the exit status differs. The page has the latest run of each client on each kind of machine; all runs, failed ones
+too. *DIFFERS* means: the output or the exit status differs. The page has the latest run of each client on each kind of machine that came to a result; all runs, failed ones
 included, are in [results/](results/README.md).
 
 Where *bare* says `refused`, CUDA makes no legacy handle of such memory (virtual memory, stream-ordered memory). These ran with

@@ -227,7 +227,7 @@ valgrind_unit() { # NAME
 
 valgrind_scene() { # NAME
 	rm -rf "$dir" && mkdir "$dir" || exit 1
-	# valgrind takes several times as long, and so may the machine
+	# valgrind makes a scene several times slower, and a busy machine may do so again
 	E2E_SECONDS=600 E2E_UNDER="$memcheck --log-file=$dir/log.%p" \
 		sh "$source/tests/e2e/run.sh" "$build" "$1" > "$dir/out" 2>&1 < /dev/null
 	status=$?

@@ -43,7 +43,7 @@ job() {
 }
 right="right: the consumer reads 17, its own byte"
 
-# until_true COMMAND...: waits until it succeeds; fails after 20 s
+# until_true COMMAND...: waits until it succeeds; fails after 60 s
 until_true() {
 	local end=$((SECONDS + 60))
 	until "$@"; do

@@ -72,8 +72,9 @@ note() {
 		(.command | endswith("sharer")))'
 }
 
-# looks: what a job begins with.  seen waits until `culimbo check`, its parent, has looked at all processes: it waits once
-# after each look.
+# looks: what a job begins with.  seen waits until `culimbo check`, its parent, has looked at all processes: that waits once
+# after each look, and seldom within one, so two waits would do.  soon COMMAND waits until COMMAND succeeds.  After 30 s both
+# end the job.
 looks() {
 	cat > looks.sh <<-'END'
 		waits() {
@@ -81,9 +82,21 @@ looks() {
 				[ "$name" != voluntary_ctxt_switches: ] || echo "$count"
 			done < "/proc/$PPID/status"
 		}
+		soon() {
+			tries=0
+			until "$@"; do
+				tries=$((tries + 1))
+				[ "$tries" -lt 3000 ] || exit 1
+				sleep 0.01
+			done
+		}
+		has_waited() {
+			now=$(waits)
+			[ "${now:-0}" -ge "$enough" ]
+		}
 		seen() {
 			enough=$(($(waits) + 5))
-			until [ "$(waits)" -ge "$enough" ]; do sleep 0.01; done
+			soon has_waited
 		}
 	END
 	cat looks.sh
@@ -220,7 +233,7 @@ job() {
 			"$2" > out
 			mkfifo hold
 			env -u LD_PRELOAD "$1" < hold & exec 9> hold
-			until grep -q libcuda "/proc/$!/maps"; do sleep 0.01; done
+			soon grep -q libcuda "/proc/$!/maps"
 			seen
 			exec 9>&-
 			wait

@@ -101,7 +101,7 @@ IN_A_CHILD(an_importer_keeps_a_block_until_it_closes_or_dies)
 	for (int i = 0; i < ROUNDS; i++)
 		closed = least(closed, back_after(&other, by_close));
 	dprintf(2, "freed %.2f ms after the last close was asked for\n", (double)closed / 1e6);
-	CHECK(closed < 100 * MS); /* by the close, not by the next search for dead processes */
+	CHECK(closed < CL_REAP_EVERY / 2); /* by the close, not by the next search for dead processes */
 	for (int i = 0; i < ROUNDS; i++)
 		killed = least(killed, back_after(&dying[i], by_death));
 	dprintf(2, "freed %.2f ms after its importer was killed\n", (double)killed / 1e6);

@@ -231,7 +231,7 @@ IN_A_CHILD(a_collector_that_starts_at_the_end_is_waited_for)
 	CHECK(!in_create && !pthread_join(leaving, NULL));
 	CHECK_EQUAL(frees_of(p), 1);
 	/* pthread_join() returns a moment before the kernel has taken the thread away */
-	CHECK(COMES_TRUE(tasks() == TASKS(1), SOON));
+	CHECK(COMES_TRUE(tasks() == TASKS(1), 1000));
 }
 
 /* Our file goes: a thread that gives a block back meanwhile must not take it for removed by somebody else. */

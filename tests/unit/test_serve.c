@@ -260,7 +260,7 @@ IN_A_CHILD(its_socket_is_its_users_alone_and_goes_at_the_end)
 	CHECK_EQUAL(have(its, end), true);
 	CHECK(!has_socket(its));
 	/* pthread_join() returns a moment before the kernel has taken the thread away */
-	CHECK(COMES_TRUE(threads(its) == 0, SOON));
+	CHECK(COMES_TRUE(threads(its) == 0, 1000));
 	CHECK_EQUAL(descriptors(its->pid), before + 1); /* the spare one */
 	CHECK_EQUAL(have(its, need), -ESHUTDOWN);
 	CHECK_EQUAL(ask_simply(its, SOON), -ENOENT);

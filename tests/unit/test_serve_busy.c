@@ -105,7 +105,7 @@ IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
 
 /*
  * Starts a process that asks @its, and waits as an open does.  It exits with 0 if it gets all, 1 if its deadline comes
- * while it is told that nothing can be sent, or while such an answer is under way, and 2 else.
+ * while it is told that nothing can be sent, 3 if it comes while an answer is under way, and 2 else.
  */
 static pid_t start_asker(struct exporter *its)
 {
@@ -123,7 +123,7 @@ static pid_t start_asker(struct exporter *its)
 	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
 	asking.wait = (struct cl_patience){ .until = cl_now() + WAIT * MS, .more = WAIT * MS, .latest = cl_now() + SOON * MS };
 	got = cl_ask(&asking);
-	_exit(got == (int)its->pieces ? 0 : got == -ETOOMANYREFS || got == -ETIMEDOUT ? 1 : 2);
+	_exit(got == (int)its->pieces ? 0 : got == -ETOOMANYREFS ? 1 : got == -ETIMEDOUT ? 3 : 2);
 }
 
 /* As where so many descriptors are under way that none can be sent: each asks again and again, and nobody gets anything. */
@@ -132,7 +132,7 @@ IN_A_CHILD(an_answer_without_pieces_is_no_work_for_others)
 	struct exporter *its = start_serving(0);
 	uint64_t began = test_now();
 	pid_t asker[3];
-	int status;
+	int status, told = 0;
 
 	its->error = -EAGAIN;
 	for (int i = 0; i < 3; i++)
@@ -140,8 +140,10 @@ IN_A_CHILD(an_answer_without_pieces_is_no_work_for_others)
 	for (int i = 0; i < 3; i++) {
 		CHECK(waitpid(asker[i], &status, 0) == asker[i]);
 		CHECK(WIFEXITED(status));
-		CHECK_EQUAL(WEXITSTATUS(status), 1);
+		CHECK(WEXITSTATUS(status) == 1 || WEXITSTATUS(status) == 3);
+		told += WEXITSTATUS(status) == 1;
 	}
+	CHECK(told); /* an answer is under way for a small part of the time only */
 	CHECK(test_now() - began >= WAIT * MS && test_now() - began < SOON * MS / 2);
 	its->error = 0;
 	CHECK_SERVES(its);
