@@ -43,6 +43,30 @@ IN_A_CHILD(own_opens_are_counted)
 	CHECK_EQUAL(atomic_load(&fake.close_calls), 1);
 }
 
+/* The thread of ours in this process: cl_thread_begin() gives it its name. */
+static pid_t collector_task(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *entry;
+	pid_t task = 0;
+
+	CHECK(tasks);
+	while (!task && (entry = readdir(tasks))) {
+		char path[300], name[16] = "";
+		int fd;
+
+		snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+		fd = open(path, O_RDONLY);
+		if (fd < 0)
+			continue;
+		if (read(fd, name, sizeof name - 1) > 0 && !strcmp(name, "culimbo\n"))
+			task = atoi(entry->d_name);
+		close(fd);
+	}
+	closedir(tasks);
+	return task;
+}
+
 /* Freed while @other has it open; returns when the driver has it back, in nanoseconds after @ends ended that. */
 static uint64_t back_after(struct other *other, void (*ends)(struct other *other, uint64_t mapped))
 {
@@ -51,6 +75,8 @@ static uint64_t back_after(struct other *other, void (*ends)(struct other *other
 
 	CHECK_EQUAL(cl_memory_free(p), CUDA_SUCCESS);
 	CHECK_EQUAL(frees_of(p), 0);
+	/* else the collector may just be looking, without being woken */
+	CHECK(COMES_TRUE(atomic_load(&cl_own.header->sleeping) && sleeps_in_a_futex(collector_task()), SOON));
 	began = cl_now();
 	ends(other, mapped);
 	CHECK(freed_soon(p));
