@@ -21,10 +21,13 @@
 enum { FILES = 64, KEEPERS = 16, NAMED = 3 };
 /* Records of the others' files together, and records that are read under one hold of the locks: each takes some 2 us. */
 enum { RECORDS = 4096, AT_ONCE = 256 };
-/* Own blocks that are passed by under one hold of the lock, each in some 0.1 us; so few that the next call may pass by them, too. */
+/*
+ * WALKED: so many own blocks are passed by at most, under one hold of the lock; each takes some 0.1 us.  FEW: if no more were
+ * passed by, the next call that fails may look at once.
+ */
 enum { WALKED = 16384, FEW = 1024 };
-#define TOLD_EVERY 10000000000ull /* ns */
-/* If there was nothing to tell; if many blocks were passed by, and there was nothing to warn of. */
+/* The pauses after something was told; after there was nothing to tell; and after many blocks gave nothing to warn of. */
+#define TOLD_EVERY 10000000000ull  /* ns */
 #define LOOKED_EVERY 1000000000ull /* ns */
 #define SOUGHT_EVERY 100000000ull  /* ns */
 
@@ -39,9 +42,9 @@ struct keeper {
 	unsigned int slot; /* the keeper's, in that file */
 	struct cl_identity exporter, who;
 	char name[17];
-	bool dead;	/* what it held is on its way back */
-	struct tally all;   /* .bytes 0: it has been told */
-	struct tally again; /* of these, what the driver alone may have used again for the call */
+	bool dead;	    /* what it held is on its way back */
+	struct tally all;   /* what it maps; .bytes 0: it has been told */
+	struct tally again; /* of that, what the driver alone may have used again for the call */
 };
 
 struct look {

@@ -32,7 +32,7 @@
 enum cl_retry_want { CL_RETRY_MEMORY, CL_RETRY_EVENT };
 /*
  * What the failed call asked for.  CL_FROM_SMALL: a cuMemAlloc(), for which the driver divides pieces of 2 MiB if it is
- * smaller.  CL_FROM_DEVICE: none.
+ * smaller.  CL_FROM_DEVICE: a call for which the driver uses no freed block again, as far as we know.
  */
 struct cl_need {
 	size_t bytes;	 /* about as many; 0: not known.  For the program's callbacks and the log */

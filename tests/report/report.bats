@@ -174,8 +174,7 @@ cut_is() {
 	has err "100000"
 	echo "# culimbo report: $took ms ($own ms of processor), $lines lines; at exit: $wall ms ($ended ms of processor) with all of its end, $exit_lines lines" >&3
 	[ "$own" -lt 1000 ]
-	# (one that waits for something waits longer)
-	[ "$wall" -lt 20000 ] && [ "$ended" -ge 0 ] && [ "$ended" -lt 600 ] && [ "$lines" -lt 600 ] && [ "$exit_lines" -lt 400 ]
+	[ "$wall" -lt 3000 ] && [ "$ended" -ge 0 ] && [ "$ended" -lt 600 ] && [ "$lines" -lt 600 ] && [ "$exit_lines" -lt 400 ]
 }
 
 # ----------------------------------------------------------------------- symbols
