@@ -7,7 +7,7 @@
     (share_cycle.py --help names the rest)
 
 A setting is a size of block, a number of consumers and how long each of them works.  In each
-round every setting is played by every variant, the order turned round from round to round; a
+round every setting is played by every variant, and every variant has every place in turn (order_of()); a
 figure is the median of the rounds.  In a round a variant's consumers play all settings, and no
 other variant's are there meanwhile; an exporter plays one setting, so that each starts on an empty
 limbo.  A watcher without culimbo looks at the device's free memory meanwhile.  Prints a table, in
@@ -25,6 +25,8 @@ median of the rounds' ratios lies with 95 %, then a line of TAP for each limit:
   - a bystander without culimbo, which takes all but what bare needs, the budget and spare(), never fails; nor one
     beside two exporters, which takes all but what both need and the sum of their budgets.  The control is the
     same beside bare exporters, while a keeper has allocated the sum of the budgets: a process that shares nothing
+
+--beside plays another build's library as well: so two libraries are compared in one run.
 
 --profile judges nothing: 64 MiB and 1 GiB, one consumer, each call's times, and variants that
 leave out a part of culimbo.  --check judges the same settings on the simulated driver in a few seconds,
@@ -141,6 +143,7 @@ class Bench:
         build = os.path.abspath(args.build)
         self.program = self.find(build, 'tests/bench/share_cycle')
         self.preload = self.find(build, '.libs/libculimbo.so')
+        self.beside = dict(args.beside)
         base = '/dev/shm' if os.access('/dev/shm', os.W_OK) else None
         self.scratch = tempfile.mkdtemp(prefix='culimbo-cycle.', dir=base)
         self.roles, self.links, self.consumers = [], {}, {}
@@ -171,10 +174,10 @@ class Bench:
         return path
 
     def environment(self, variant, role, more=None):
-        options = VARIANTS[variant]
+        options = VARIANTS.get(variant, {})
         if options is None or ALONE.get(variant) == role:
             return self.env
-        return {**self.env, 'LD_PRELOAD': self.preload, 'CULIMBO_REPORT': 'off',
+        return {**self.env, 'LD_PRELOAD': self.beside.get(variant, self.preload), 'CULIMBO_REPORT': 'off',
                 'CULIMBO_WARN_BLOCKS': '0', 'CULIMBO_DIR': os.path.join(self.scratch, 'limbo'),
                 **options, **dict(o.split('=', 1) for o in self.args.option), **(more or {})}
 
@@ -223,7 +226,7 @@ class Bench:
         """It takes all of the device but what the exporters need bare, and the sum of their budgets.  Bare, somebody else
         has that sum, and @more bytes.  Returns who is to end."""
         roles = [Role(self, 'bystander', self.env, 'bystander')]
-        if VARIANTS[variant] is None:
+        if VARIANTS.get(variant, {}) is None:
             roles.append(Role(self, 'keeper', self.env, 'keeper'))
         for role in roles:
             role.ready()
@@ -273,6 +276,14 @@ def parsed(text):
     return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
 
 
+def order_of(variants, number):
+    """The variants in the order of round @number.  In as many rounds as there are variants each has each place once;
+    then the same again backwards."""
+    first = number % len(variants)
+    order = variants[first:] + variants[:first]
+    return order[::-1] if number // len(variants) % 2 else order
+
+
 def rounds_of(bench, results, settings, rounds, limit, slow_each):
     """Plays @settings and adds their runs to @results; no round begins that would end after @limit s.
     Settings with slow consumers are played in one of @slow_each rounds."""
@@ -282,8 +293,7 @@ def rounds_of(bench, results, settings, rounds, limit, slow_each):
         if number and so_far * (number + 1) / number > limit:
             say(f'{number} of {rounds} rounds only: one more would take longer than {limit:g} s')
             break
-        order = variants if number % 2 == 0 else variants[::-1]
-        for variant in order:
+        for variant in order_of(variants, number):
             # only one variant's processes at a time: beside others, a process that starts later
             # opens and frees more slowly (measured: 30 us a cycle for each variant's consumer)
             bench.start_consumers([variant], max(s[1] for s in settings))
@@ -312,7 +322,7 @@ def measure(bench, args):
         variants = list(VARIANTS)
         settings = [(size, 1, 0) for size in args.sizes]
     else:
-        variants = ['bare', 'culimbo', 'bare again']
+        variants = ['bare', 'culimbo', 'bare again', *bench.beside]
         settings = [(size, n, work) for size in args.sizes for n in args.consumers for work in args.work]
     began = time.monotonic()
     bench.start()
@@ -346,6 +356,16 @@ def measure(bench, args):
     return tap.failures == 0
 
 
+def library_beside(text):
+    name, equals, path = text.partition('=')
+    if not equals or not name or name in VARIANTS:
+        raise argparse.ArgumentTypeError(f'{text!r} is not NAME=LIBRARY with a name of its own, such as '
+                                         'before=old/.libs/libculimbo.so')
+    if not os.path.isfile(path):
+        raise argparse.ArgumentTypeError(f'there is no library {path!r}')
+    return name, os.path.abspath(path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('build', metavar='BUILD_DIR')
@@ -361,6 +381,8 @@ def main():
     parser.add_argument('--memory', default='4GiB', help='of the simulated device')
     parser.add_argument('--option', action='append', default=[], metavar='CULIMBO_NAME=VALUE',
                         help='for all that run under culimbo')
+    parser.add_argument('--beside', action='append', default=[], type=library_beside, metavar='NAME=LIBRARY',
+                        help='another libculimbo.so, played by turns with the others and not judged')
     parser.add_argument('--json', metavar='FILE', help='every figure of every run')
     args = parser.parse_args()
     default = '64M,1G' if args.profile else '1K,1M,64M,1G'

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154
 # (top_srcdir and top_builddir are of the test environment)
-# all.sh: which suites it runs, and when it stops.  It runs none here.  And the order of ucx.sh's variants.
+# all.sh: which suites it runs, and when it stops.  It runs none here.  And the order of variants in ucx.sh and share_cycle.py.
 
 setup() {
 	all=$top_srcdir/tests/gpu/all.sh
@@ -56,4 +56,30 @@ setup() {
 		order_of $round bare culimbo none-bare again none-culimbo | paste -sd' '
 	done > orders
 	[ "$(cut -d' ' -f1 orders | sort | paste -sd' ')" = "again bare culimbo" ]
+}
+
+@test "share_cycle.py: in three rounds, and backwards in the next three, each variant has each place" {
+	PYTHONDONTWRITEBYTECODE=1 python3 -c '
+import sys
+sys.path.insert(0, sys.argv[1])
+from share_cycle import order_of
+for number in range(6):
+    print(*order_of(["bare", "culimbo", "again"], number))' "$top_srcdir/tests/bench" > orders
+	[ "$(sort -u orders | wc -l)" -eq 6 ]
+	for column in 1 2 3; do
+		[ "$(cut -d' ' -f$column orders | sort | uniq -c | sed 's/^ *//' | paste -sd' ')" = "2 again 2 bare 2 culimbo" ]
+	done
+}
+
+@test "share_cycle.py --beside: another library plays by turns; a bad one is named" {
+	cycle() { python3 "$top_srcdir/tests/bench/share_cycle.py" --rounds 1 --seconds 0.05 --limit 1 --sizes 1K --consumers 1 --work 0 "$@"; }
+	cp "$top_builddir/.libs/libculimbo.so" other.so
+	run cycle --beside before=other.so "$top_builddir"
+	grep -q '^# before ' <<< "$output"
+	run cycle --beside before=nowhere.so "$top_builddir"
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"there is no library 'nowhere.so'"* ]]
+	run cycle --beside culimbo=other.so "$top_builddir"
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"'culimbo=other.so' is not NAME=LIBRARY with a name of its own"* ]]
 }
