@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "shim/limbo/exporter.h"
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/diag/trace.h"
 #include "shim/driver/visit.h"
@@ -14,9 +15,13 @@
 #include "shim/limbo/release.h"
 #include "shim/self/self.h"
 
+enum { NAME_EVERY = 100000000 }; /* ns */
+
 /* ------------------------------------------------------ which blocks may go */
-/* Returns true if the name of our file now leads to another file. */
-static bool file_is_replaced(struct cl_exporter *ex)
+/* What the name of our exporter file leads to. */
+enum name { NAME_OURS, NAME_NOTHING, NAME_ANOTHER };
+
+static __attribute__((noinline)) enum name look_at_name(struct cl_exporter *ex)
 {
 	char path[4096];
 	struct stat st;
@@ -26,31 +31,47 @@ static bool file_is_replaced(struct cl_exporter *ex)
 	n = strlen(path);
 	path[n++] = '/';
 	cl_region_name(path + n, ex->blocks.region->file_id);
+	if (fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW))
+		return NAME_NOTHING;
 	/* compares the inode alone: the device number is not always the one that fstat() gives */
-	return fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino != ex->blocks.region->ino;
+	return st.st_ino == ex->blocks.region->ino ? NAME_OURS : NAME_ANOTHER;
+}
+
+/*
+ * Returns true if the name of the file that @st is of surely leads to it, as it did when it was last looked at: a rename
+ * changes the file's time of change.  That of a folder above it does not, so the name is looked at every NAME_EVERY.
+ */
+static bool name_stands(const struct cl_file_name *name, const struct stat *st, uint64_t now)
+{
+	return st->st_nlink && now - name->looked < NAME_EVERY && name->changed.tv_sec == st->st_ctim.tv_sec &&
+	       name->changed.tv_nsec == st->st_ctim.tv_nsec;
 }
 
 /*
  * Returns true if somebody has removed our file, as logind does at a user's last logout, or has
  * put another in its place.  Importers that come after that take no hold, so they may map a
  * block that we would give back.  After a mere move of the file they are refused.
+ *
+ * Each free of a block that goes at once asks this.  Mostly that is one system call.
  */
-static bool file_is_lost(struct cl_exporter *ex)
+static bool file_is_lost_locked(struct cl_exporter *ex, uint64_t now)
 {
 	struct stat st;
-	bool lost;
+	enum name name;
 
 	/* a destructor runs after our end: importers that come now are refused, see cl_region_end() */
-	if (cl_self.file_ended)
+	if (cl_self.file_ended || !cl_region_stat(ex->blocks.region, &st) || name_stands(&ex->limbo.name, &st, now))
 		return false;
-	lost = cl_region_fd_intact(ex->blocks.region) && fstat(ex->blocks.region->fd, &st) == 0 &&
-	       (st.st_nlink == 0 || file_is_replaced(ex));
-	if (lost)
-		cl_log_once(CL_LOG_ERROR,
-			    "this process's exporter file was removed or replaced while it runs (logind's "
-			    "RemoveIPC does that at logout): culimbo cannot see processes that open its blocks "
-			    "from now on, so blocks that it frees stay allocated until it ends");
-	return lost;
+	name = look_at_name(ex);
+	if (st.st_nlink && name == NAME_OURS)
+		ex->limbo.name = (struct cl_file_name){ .changed = st.st_ctim, .looked = now };
+	if (st.st_nlink && name != NAME_ANOTHER)
+		return false;
+	cl_log_once(CL_LOG_ERROR,
+		    "this process's exporter file was removed or replaced while it runs (logind's "
+		    "RemoveIPC does that at logout): culimbo cannot see processes that open its blocks "
+		    "from now on, so blocks that it frees stay allocated until it ends");
+	return true;
 }
 
 bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
@@ -63,7 +84,7 @@ bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, ui
 		return cl_block_outlasts_its_free(block);
 	refused = cl_grace_is_refused_locked(ex, block, now, &early);
 	if (block->own_opens || (!refused && !cl_limbo_is_pressed(ex, block, now)) ||
-	    cl_limbo_is_held(ex, block) || file_is_lost(ex) ||
+	    cl_limbo_is_held(ex, block) || file_is_lost_locked(ex, now) ||
 	    !cl_record_release_begin(ex->blocks.region, block->record, before))
 		return false;
 	/* a block that goes because its memory is needed is not counted as one that the budget took */
@@ -412,8 +433,7 @@ void cl_release_ready_locked(struct cl_exporter *ex, struct cl_collected *sum)
 	uint64_t most = ex->limbo.ready.n;
 
 	for (uint64_t seen = 0; ex->limbo.ready.n && seen < most; seen += batch.seen) {
-		/* asked once a batch, not at each free: it takes three system calls */
-		if (file_is_lost(ex))
+		if (file_is_lost_locked(ex, cl_now()))
 			pin_ready_locked(ex);
 		take_batch_locked(ex, &batch);
 		if (batch.n)

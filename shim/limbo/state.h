@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 #include "shim/base/burst.h"
 #include "shim/base/list.h"
 #include "shim/shm/layout.h"
@@ -12,6 +13,12 @@
 enum {
 	CL_LIMBO_DEVICES = 64,
 	CL_LIMBO_HOST = CL_DEVICE_LIMBOS, /* the entry for pools on the host, which the header has not */
+};
+
+/* When the name of our exporter file was last seen to lead to it. */
+struct cl_file_name {
+	struct timespec changed; /* the file's time of change then */
+	uint64_t looked;	 /* ns of cl_now(); 0: never */
 };
 
 struct cl_limbo_state {
@@ -35,6 +42,7 @@ struct cl_limbo_state {
 	 * back to CL_QUIET_NOT.
 	 */
 	_Atomic uint8_t quiet;
+	struct cl_file_name name;
 	_Atomic uint64_t events_back; /* relaxed: a thread that waits for an event asks the driver next */
 };
 enum { CL_QUIET_NOT, CL_QUIET_EMPTY, CL_QUIET_HELD };

@@ -421,11 +421,16 @@ static bool is_file_of(const struct cl_region *region, const struct stat *st)
 	return st->st_dev == region->dev && st->st_ino == region->ino;
 }
 
+bool cl_region_stat(const struct cl_region *region, struct stat *st)
+{
+	return region->fd >= 0 && fstat(region->fd, st) == 0 && is_file_of(region, st);
+}
+
 bool cl_region_fd_intact(const struct cl_region *region)
 {
 	struct stat st;
 
-	return region->fd >= 0 && fstat(region->fd, &st) == 0 && is_file_of(region, &st);
+	return cl_region_stat(region, &st);
 }
 
 int cl_region_fd_restore(struct cl_region *region, int dirfd)

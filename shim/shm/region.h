@@ -176,6 +176,8 @@ void cl_region_close_descriptor(struct cl_region *region);
 /* Unmaps and closes the file.  All locks of this process on it are lost. */
 void cl_region_close(struct cl_region *region);
 
+/* As fstat() of the file.  Returns false if the descriptor is no longer of it. */
+bool cl_region_stat(const struct cl_region *region, struct stat *st);
 /* Returns true if the descriptor is still of our file.  Some programs close all they do not know. */
 bool cl_region_fd_intact(const struct cl_region *region);
 /* Opens the file again by its name, after the program closed our descriptor. */

@@ -265,7 +265,7 @@ uint64_t measure_runs(unsigned int times)
 	return bench_counting ? 6 : (uint64_t)times * bench_rounds;
 }
 
-void measure(const char *name, void (*op)(uint64_t), unsigned int times)
+static void measure_this(const char *name, void (*op)(uint64_t), unsigned int times, bool at_once)
 {
 	uint64_t run = 0;
 
@@ -274,6 +274,8 @@ void measure(const char *name, void (*op)(uint64_t), unsigned int times)
 		/* all are called from one place, so that the runs that warm up have the same stack */
 		for (volatile unsigned int i = 0; i < 6; i++) {
 			shared->warms_up = i < 3;
+			if (at_once)
+				op(run++);
 			stepped(op, run++);
 		}
 		return;
@@ -285,6 +287,16 @@ void measure(const char *name, void (*op)(uint64_t), unsigned int times)
 			op(run++);
 		say_ns(name, (double)(bench_now() - start) / times);
 	}
+}
+
+void measure(const char *name, void (*op)(uint64_t), unsigned int times)
+{
+	measure_this(name, op, times, false);
+}
+
+void measure_at_once(const char *name, void (*op)(uint64_t), unsigned int times)
+{
+	measure_this(name, op, times, true);
 }
 
 /* the section's bounds, from the linker; NULL in a program without a NULL_DRIVER */

@@ -53,7 +53,9 @@ extern bool bench_counting;
  * caller must provide @times * rounds of it, or 6.
  */
 void measure(const char *name, void (*op)(uint64_t), unsigned int times);
-/* Returns how often measure() runs an operation that is timed @times. */
+/* As measure(), and runs @op once before each run that is counted: a step takes so long that a time limit may pass. */
+void measure_at_once(const char *name, void (*op)(uint64_t), unsigned int times);
+/* Returns how often measure() runs an operation that is timed @times; measure_at_once() twice as often at most. */
 uint64_t measure_runs(unsigned int times);
 
 void say_ns(const char *name, double ns);
