@@ -329,7 +329,7 @@ int cl_ask(struct cl_asking *asking)
 	cl_rank_none();
 	while (!err && asked.first < asked.total) {
 		if (cl_patience_is_over(&asking->wait))
-			err = none_sent ? -ETOOMANYREFS : -ETIMEDOUT;
+			err = -ETIMEDOUT;
 		else if (asked.socket < 0)
 			err = connect_to(asking, &asked, &asked.socket);
 		if (!err)
@@ -353,5 +353,8 @@ int cl_ask(struct cl_asking *asking)
 		}
 	}
 	cl_flight_hang_up(asked.socket);
+	/* also if the time was over only while the next answer was under way */
+	if (err == -ETIMEDOUT && none_sent)
+		err = -ETOOMANYREFS;
 	return err ? err : (int)asked.total;
 }

@@ -35,7 +35,7 @@ struct exporter {
 	struct cl_served served; /* its counts, a moment ago */
 	_Atomic uint32_t pieces; /* so many lie from the one that is .offset before the request's record */
 	_Atomic uint32_t made;	 /* descriptors */
-	/* called for each batch, when the descriptors were made */
+	/* called for each batch, when the descriptors were made, or none is because of .error */
 	void (*_Atomic amid)(struct exporter *mine, const struct cl_request *request);
 	_Atomic int kept; /* for the jobs */
 	_Atomic int error; /* what each request gets instead of pieces, below 0; 0: none */
@@ -79,8 +79,11 @@ static int export_pieces(void *arg, const struct cl_request *request, struct cl_
 	uint64_t from = request->from > request->offset ? request->from : request->offset;
 	int n = 0, most;
 
-	if (mine->error)
+	if (mine->error) {
+		if (mine->amid)
+			mine->amid(mine, request);
 		return mine->error;
+	}
 	*total = request->first;
 	for (uint64_t at = from; at < mine->pieces * (uint64_t)PIECE; at += PIECE)
 		*total += !has(request, at, &run);

@@ -105,16 +105,15 @@ IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
 
 /*
  * Starts a process that asks @its, and waits as an open does.  It exits with 0 if it gets all, 1 if its deadline comes
- * while it is told that nothing can be sent, and 2 else.  It asks @tries times at most, anew if its deadline comes while an
- * answer is under way.
+ * while it is told that nothing can be sent, and 2 else.
  */
-static pid_t start_asker(struct exporter *its, int tries)
+static pid_t start_asker(struct exporter *its)
 {
 	struct taken taken = { .of = its };
 	struct cl_region region;
 	struct cl_asking asking = { .region = &region, .take = take_piece, .arg = &taken, .queues = true };
 	pid_t pid = fork();
-	int got = -ETIMEDOUT;
+	int got;
 
 	CHECK(pid >= 0);
 	if (pid)
@@ -122,11 +121,8 @@ static pid_t start_asker(struct exporter *its, int tries)
 	child_begins();
 	cl_identity_self(&cl_self.identity);
 	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
-	for (int i = 0; i < tries && got == -ETIMEDOUT; i++) {
-		asking.wait = (struct cl_patience){ .until = cl_now() + WAIT * MS, .more = WAIT * MS,
-						    .latest = cl_now() + SOON * MS };
-		got = cl_ask(&asking);
-	}
+	asking.wait = (struct cl_patience){ .until = cl_now() + WAIT * MS, .more = WAIT * MS, .latest = cl_now() + SOON * MS };
+	got = cl_ask(&asking);
 	_exit(got == (int)its->pieces ? 0 : got == -ETOOMANYREFS ? 1 : 2);
 }
 
@@ -140,7 +136,7 @@ IN_A_CHILD(an_answer_without_pieces_is_no_work_for_others)
 
 	its->error = -EAGAIN;
 	for (int i = 0; i < 3; i++)
-		asker[i] = start_asker(its, 3); /* an answer is under way for a small part of the time only */
+		asker[i] = start_asker(its);
 	for (int i = 0; i < 3; i++) {
 		CHECK(waitpid(asker[i], &status, 0) == asker[i]);
 		CHECK(WIFEXITED(status));
@@ -148,6 +144,33 @@ IN_A_CHILD(an_answer_without_pieces_is_no_work_for_others)
 	}
 	CHECK(test_now() - began >= WAIT * MS && test_now() - began < SOON * MS / 2);
 	its->error = 0;
+	CHECK_SERVES(its);
+}
+
+static void stop_amid_the_second(struct exporter *mine, const struct cl_request *request)
+{
+	(void)request;
+	if (mine->kept++)
+		raise(SIGSTOP);
+}
+
+/* The error says what the last answer said, not that there is none. */
+IN_A_CHILD(a_deadline_that_comes_amid_the_next_answer_is_told_as_the_last_one)
+{
+	struct exporter *its = start_serving(0);
+	pid_t asker;
+	int status;
+
+	its->error = -EAGAIN;
+	its->amid = stop_amid_the_second;
+	asker = start_asker(its);
+	CHECK(waitpid(asker, &status, 0) == asker);
+	CHECK(WIFEXITED(status));
+	CHECK_EQUAL(WEXITSTATUS(status), 1);
+	CHECK_EQUAL(its->kept, 2);
+	its->error = 0;
+	its->amid = NULL;
+	kill(its->pid, SIGCONT);
 	CHECK_SERVES(its);
 }
 
@@ -166,7 +189,7 @@ IN_A_CHILD(time_in_which_the_asker_itself_stands_still_does_not_count)
 	int status;
 
 	its->amid = stop_amid_the_first;
-	asker = start_asker(its, 1);
+	asker = start_asker(its);
 	CHECK(COMES_TRUE(waitpid(its->pid, &status, WUNTRACED | WNOHANG) == its->pid && WIFSTOPPED(status), SOON));
 	kill(asker, SIGSTOP);
 	CHECK(COMES_TRUE(waitpid(asker, &status, WUNTRACED | WNOHANG) == asker && WIFSTOPPED(status), SOON));
@@ -285,6 +308,7 @@ int main(void)
 		TEST(one_that_stops_amid_others_requests_is_not),
 		TEST(who_does_not_queue_has_its_own_time_alone),
 		TEST(an_answer_without_pieces_is_no_work_for_others),
+		TEST(a_deadline_that_comes_amid_the_next_answer_is_told_as_the_last_one),
 		TEST(time_in_which_the_asker_itself_stands_still_does_not_count),
 		TEST(the_end_waits_for_an_answer_that_is_being_made),
 		TEST(what_stood_still_is_excused_once),
