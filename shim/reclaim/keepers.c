@@ -50,6 +50,7 @@ struct keeper {
 struct look {
 	const struct cl_lacked *lacked;
 	bool tells, warns; /* of whatever others map; of what the call lacks */
+	bool some_left;	   /* some blocks were not looked at or not counted */
 	uint32_t own;	  /* our file; 0: we have none */
 	uint32_t records; /* of others' files that may still be read */
 	unsigned int walked; /* own blocks that were passed by */
@@ -78,8 +79,10 @@ static struct keeper *keeper_of(struct look *look, const struct cl_view *view, u
 	for (; keeper < look->keeper + look->n; keeper++)
 		if (keeper->file_id == view->region.file_id && keeper->slot == slot)
 			return keeper;
-	if (look->n == KEEPERS)
+	if (look->n == KEEPERS) {
+		look->some_left = true;
 		return NULL;
+	}
 	*keeper = (struct keeper){ .file_id = view->region.file_id, .slot = slot,
 				   .exporter = view->region.header->exporter };
 	keeper->dead = !cl_view_slot(view, slot, &holder) || !holder.alive;
@@ -143,10 +146,16 @@ static void look_at_own(struct look *look)
 		CL_LIST_EACH (block, &cl_exporter.limbo.held, const struct cl_block, node) {
 			bool again = look->warns && is_reused(block, look->lacked);
 
-			if (look->walked++ == WALKED)
+			if (look->walked++ == WALKED) {
+				look->some_left = true;
 				break;
-			if (again ? warned++ < AT_ONCE : look->tells && told++ < AT_ONCE)
+			}
+			if (!again && !look->tells)
+				continue;
+			if (again ? warned++ < AT_ONCE : told++ < AT_ONCE)
 				look_at(look, &view, block->record, again);
+			else
+				look->some_left = true;
 		}
 	}
 	cl_unlock(&cl_exports_lock);
@@ -165,6 +174,7 @@ static bool look_into(struct look *look, int dirfd, uint32_t file_id, uint32_t r
 		n = cl_view_records(&view);
 		for (; record < n && record < last && look->records; record++, look->records--)
 			look_at(look, &view, record, false);
+		look->some_left |= record < n && !look->records;
 		cl_view_close(&view);
 	}
 	cl_unlock(&cl_exports_lock);
@@ -211,6 +221,7 @@ static const char *elsewhere(const struct cl_identity *who)
 static void tell(const struct look *look, const struct keeper *keeper, uint64_t now)
 {
 	const struct tally *tally = keeper->again.bytes ? &keeper->again : &keeper->all;
+	const char *least = look->some_left ? "at least " : "";
 	char asked[64] = "a call that needs device memory", whose[64] = "this process";
 	unsigned long long ago = now > tally->since ? (now - tally->since) / 1000000000 : 0, bytes = tally->bytes;
 
@@ -220,15 +231,15 @@ static void tell(const struct look *look, const struct keeper *keeper, uint64_t 
 		snprintf(whose, sizeof whose, "process %u%s", keeper->exporter.pid, elsewhere(&keeper->exporter));
 	if (keeper->again.bytes)
 		cl_log(CL_LOG_WARN,
-		       "%s failed, and culimbo keeps memory that it may need: process %u%s (%s) maps %llu bytes that this process has freed "
-		       "and CUDA alone may use again, the first of them %llu s ago: it should close them, or CULIMBO_HELD_BYTES of this "
+		       "%s failed, and culimbo keeps memory that it may need: process %u%s (%s) maps %s%llu bytes that this process has "
+		       "freed and CUDA alone may use again, the first of them %llu s ago: it should close them, or CULIMBO_HELD_BYTES of this "
 		       "process can limit what culimbo keeps of them",
-		       asked, keeper->who.pid, elsewhere(&keeper->who), keeper->name, bytes, ago);
+		       asked, keeper->who.pid, elsewhere(&keeper->who), keeper->name, least, bytes, ago);
 	else
 		cl_log(CL_LOG_INFO,
-		       "%s failed while process %u%s (%s) maps %llu bytes that %s has freed, the first of them %llu s ago: it should close "
+		       "%s failed while process %u%s (%s) maps %s%llu bytes that %s has freed, the first of them %llu s ago: it should close "
 		       "them, or CULIMBO_HELD_BYTES of %s can limit what culimbo keeps of them",
-		       asked, keeper->who.pid, elsewhere(&keeper->who), keeper->name, bytes, whose, ago, whose);
+		       asked, keeper->who.pid, elsewhere(&keeper->who), keeper->name, least, bytes, whose, ago, whose);
 }
 
 /* When the next turn begins to tell, to warn of small blocks, and to warn of those of pools, cl_now(), ns. */
@@ -256,17 +267,15 @@ void cl_keepers_tell(const struct cl_pressure *others, const struct cl_lacked *l
 	unsigned int named = 0, warned = 0;
 	struct keeper *keeper;
 	uint64_t now = cl_now();
+	bool tells = cl_options.log.number >= CL_LOG_INFO && take_turn(TELLS, now);
+	bool warns = cl_options.log.number >= CL_LOG_WARN && may_warn && take_turn(warning, now);
 	/* not on the stack: a thread of the program may have 16 KiB in all */
-	struct look *look = cl_options.log.number >= CL_LOG_WARN ? calloc(1, sizeof *look) : NULL;
+	struct look *look = tells || warns ? calloc(1, sizeof *look) : NULL;
 
 	if (!look)
 		return;
-	look->lacked = lacked;
-	look->records = RECORDS;
-	look->tells = cl_options.log.number >= CL_LOG_INFO && take_turn(TELLS, now);
-	look->warns = may_warn && take_turn(warning, now);
-	if (look->tells || look->warns)
-		look_at_own(look);
+	*look = (struct look){ .lacked = lacked, .records = RECORDS, .tells = tells, .warns = warns };
+	look_at_own(look);
 	if (look->tells)
 		look_at_others(look, others);
 	for (; named < NAMED && (keeper = next_of(look)) != NULL; named++, keeper->all.bytes = keeper->again.bytes = 0) {
