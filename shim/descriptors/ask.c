@@ -18,6 +18,7 @@
 /* How long it waits before it asks again what the exporter could not send: at first, and at most. */
 #define PAUSE_FIRST MILLISECOND
 #define PAUSE_MOST (50 * MILLISECOND)
+#define SILENT (1000 * MILLISECOND) /* no answer takes so long while its exporter runs */
 
 /* A connection, and what came of the answers so far. */
 struct asked {
@@ -323,7 +324,7 @@ int cl_ask(struct cl_asking *asking)
 {
 	struct asked asked = { .socket = -1, .total = 1, .served = cl_live_get(asking->region, CL_LIVE_SERVED) };
 	uint64_t pause = PAUSE_FIRST;
-	bool none_sent = false; /* the last answer said that the exporter cannot send descriptors now */
+	uint64_t none_sent = 0; /* when the last answer came, cl_now(), if it said that no descriptors can be sent now */
 	int err = 0;
 
 	cl_rank_none();
@@ -337,12 +338,12 @@ int cl_ask(struct cl_asking *asking)
 		if (!err) {
 			have_come(asking, asked.first);
 			pause = PAUSE_FIRST;
-			none_sent = false;
+			none_sent = 0;
 		}
 		/* too much is under way to others */
 		if (err == -EAGAIN) {
 			wait_a_while(asking, &pause);
-			none_sent = true;
+			none_sent = cl_now();
 			err = 0;
 		} else if (err == -ECONNRESET && asked.answered) {
 			/* take() took so long that another peer got our place */
@@ -353,8 +354,8 @@ int cl_ask(struct cl_asking *asking)
 		}
 	}
 	cl_flight_hang_up(asked.socket);
-	/* also if the time was over only while the next answer was under way */
-	if (err == -ETIMEDOUT && none_sent)
+	/* also if the time was over while the next answer was under way; an exporter that is silent for longer has stopped */
+	if (err == -ETIMEDOUT && none_sent && cl_now() - none_sent < SILENT)
 		err = -ETOOMANYREFS;
 	return err ? err : (int)asked.total;
 }

@@ -37,9 +37,15 @@ static __attribute__((noinline)) enum name look_at_name(struct cl_exporter *ex)
 	return st.st_ino == ex->blocks.region->ino ? NAME_OURS : NAME_ANOTHER;
 }
 
+static inline bool is_before(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
 /*
- * Returns true if the name of the file that @st is of surely leads to it, as it did when it was last looked at: a rename
- * changes the file's time of change.  That of a folder above it does not, so the name is looked at every NAME_EVERY.
+ * Returns true if the name of the file that @st is of still leads to it, as when it was last looked at.  A rename changes
+ * the file's time of change on most file systems.  That of a folder above it does not, nor does a mount over it: so the
+ * name is looked at every NAME_EVERY.
  */
 static bool name_stands(const struct cl_file_name *name, const struct stat *st, uint64_t now)
 {
@@ -56,14 +62,17 @@ static bool name_stands(const struct cl_file_name *name, const struct stat *st, 
  */
 static bool file_is_lost_locked(struct cl_exporter *ex, uint64_t now)
 {
+	struct timespec tick;
 	struct stat st;
 	enum name name;
 
 	/* a destructor runs after our end: importers that come now are refused, see cl_region_end() */
 	if (cl_self.file_ended || !cl_region_stat(ex->blocks.region, &st) || name_stands(&ex->limbo.name, &st, now))
 		return false;
+	/* a time of change may be as coarse as this clock: two changes of the tick that has begun now can look alike */
+	clock_gettime(CLOCK_REALTIME_COARSE, &tick);
 	name = look_at_name(ex);
-	if (st.st_nlink && name == NAME_OURS)
+	if (st.st_nlink && name == NAME_OURS && is_before(&st.st_ctim, &tick))
 		ex->limbo.name = (struct cl_file_name){ .changed = st.st_ctim, .looked = now };
 	if (st.st_nlink && name != NAME_ANOTHER)
 		return false;

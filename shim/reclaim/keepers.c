@@ -272,8 +272,13 @@ void cl_keepers_tell(const struct cl_pressure *others, const struct cl_lacked *l
 	/* not on the stack: a thread of the program may have 16 KiB in all */
 	struct look *look = tells || warns ? calloc(1, sizeof *look) : NULL;
 
-	if (!look)
+	if (!look) {
+		if (tells)
+			end_turn(TELLS, 0);
+		if (warns)
+			end_turn(warning, 0);
 		return;
+	}
 	*look = (struct look){ .lacked = lacked, .records = RECORDS, .tells = tells, .warns = warns };
 	look_at_own(look);
 	if (look->tells)

@@ -74,6 +74,7 @@ class Role:
 
     def __init__(self, bench, name, env, *args, fds=(), pair=None):
         self.name = name
+        self.library = env.get('LD_PRELOAD')
         # two processors of its own, if there are enough: otherwise its speed would depend on
         # where it happens to run
         own = None
@@ -114,6 +115,11 @@ class Role:
     def ready(self):
         if self.hear() != 'ready':
             self.fail('said something else than "ready"')
+        # the dynamic linker only warns of a library that it cannot load
+        if self.library:
+            with open(f'/proc/{self.process.pid}/maps', encoding='utf-8') as maps:
+                if os.path.realpath(self.library) not in maps.read():
+                    self.fail(f'has not loaded {self.library}')
 
     def ask(self, line, seconds=60):
         self.say(line)
@@ -284,6 +290,11 @@ def order_of(variants, number):
     return order[::-1] if number // len(variants) % 2 else order
 
 
+def is_played(number, each):
+    """Whether what plays in one of @each rounds plays in round @number: so that there, too, every variant has every place."""
+    return number % each == number // each % each
+
+
 def rounds_of(bench, results, settings, rounds, limit, slow_each):
     """Plays @settings and adds their runs to @results; no round begins that would end after @limit s.
     Settings with slow consumers are played in one of @slow_each rounds."""
@@ -298,7 +309,7 @@ def rounds_of(bench, results, settings, rounds, limit, slow_each):
             # opens and frees more slowly (measured: 30 us a cycle for each variant's consumer)
             bench.start_consumers([variant], max(s[1] for s in settings))
             for setting in settings:
-                if not setting[2] or number % slow_each == 0:
+                if not setting[2] or is_played(number, slow_each):
                     results[setting].runs[variant].append(bench.play(variant, *setting, bench.args.seconds))
             bench.stop_consumers()
 
@@ -385,6 +396,8 @@ def main():
                         help='another libculimbo.so, played by turns with the others and not judged')
     parser.add_argument('--json', metavar='FILE', help='every figure of every run')
     args = parser.parse_args()
+    if args.beside and (args.check or args.profile):
+        parser.error('--beside plays neither with --check nor with --profile')
     default = '64M,1G' if args.profile else '1K,1M,64M,1G'
     if not args.gpu:
         default = '16M,64M' if args.profile else '1K,1M,64M'

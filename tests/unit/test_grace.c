@@ -454,88 +454,6 @@ IN_A_CHILD(what_is_kept_for_its_stream_does_not_go_beyond_a_limit)
 	CHECK_EQUAL(cl_count_get(findings[CL_FINDING_HELD_FORCED_OUT]), 0);
 }
 
-/* The path of our exporter file, or of its folder if @of_folder. */
-static void path_of_ours(char path[128], bool of_folder)
-{
-	char name[16] = "";
-
-	if (!of_folder)
-		cl_region_name(name, cl_own.file_id);
-	snprintf(path, 128, "%s/%s", folder, name);
-	if (of_folder)
-		path[strlen(folder)] = 0;
-}
-
-static void make_file(const char *path)
-{
-	int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-
-	CHECK(fd >= 0 && !close(fd));
-}
-
-/* Nobody has the block, and its grace is refused.  If our file is gone, an importer may have it unseen. */
-static bool goes_straight_to_the_driver(struct other *other)
-{
-	CUipcMemHandle handle;
-	CUdeviceptr p = share(PAGE, &handle);
-
-	visit(other, handle);
-	free_block(p);
-	return frees_of(p) == 1;
-}
-
-IN_A_CHILD(a_file_that_is_removed_is_noticed_at_the_next_free)
-{
-	struct other other = start_other(HOUR);
-	char path[128];
-
-	start_with_budget(PAGE);
-	free_block(share(PAGE, NULL));
-	CHECK(goes_straight_to_the_driver(&other) && goes_straight_to_the_driver(&other));
-	path_of_ours(path, false);
-	CHECK(!unlink(path));
-	CHECK(!goes_straight_to_the_driver(&other));
-}
-
-IN_A_CHILD(a_file_in_whose_place_another_is_put_is_noticed_at_the_next_free)
-{
-	struct other other = start_other(HOUR);
-	char path[128], aside[140];
-
-	start_with_budget(PAGE);
-	free_block(share(PAGE, NULL));
-	path_of_ours(path, false);
-	snprintf(aside, sizeof aside, "%s.aside", path);
-	CHECK(goes_straight_to_the_driver(&other) && goes_straight_to_the_driver(&other));
-	CHECK(!rename(path, aside));
-	CHECK(goes_straight_to_the_driver(&other)); /* importers that do not find it are refused */
-	make_file(path);
-	CHECK(!goes_straight_to_the_driver(&other));
-	/* it is back */
-	CHECK(!rename(aside, path));
-	CHECK(goes_straight_to_the_driver(&other));
-}
-
-/* The file itself does not change then. */
-IN_A_CHILD(a_folder_in_whose_place_another_is_put_is_noticed_within_100_ms)
-{
-	struct other other = start_other(HOUR);
-	char path[128], its_folder[128], aside[140];
-
-	start_with_budget(PAGE);
-	free_block(share(PAGE, NULL));
-	path_of_ours(path, false);
-	path_of_ours(its_folder, true);
-	snprintf(aside, sizeof aside, "%s.aside", its_folder);
-	CHECK(goes_straight_to_the_driver(&other));
-	CHECK(!rename(its_folder, aside) && !mkdir(its_folder, 0700));
-	make_file(path);
-	turn_clock(100000000);
-	CHECK(!goes_straight_to_the_driver(&other));
-	CHECK(!remove_folder_at(its_folder) && !rename(aside, its_folder));
-	CHECK(goes_straight_to_the_driver(&other));
-}
-
 static int set_up(void **state)
 {
 	return make_folder(state);
@@ -563,9 +481,6 @@ int main(void)
 		cmocka_unit_test(beyond_a_limit_a_block_that_the_driver_refuses_is_said),
 		cmocka_unit_test(a_driver_that_shuts_down_has_refused_nothing),
 		cmocka_unit_test(what_is_kept_for_its_stream_does_not_go_beyond_a_limit),
-		cmocka_unit_test(a_file_that_is_removed_is_noticed_at_the_next_free),
-		cmocka_unit_test(a_file_in_whose_place_another_is_put_is_noticed_at_the_next_free),
-		cmocka_unit_test(a_folder_in_whose_place_another_is_put_is_noticed_within_100_ms),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, remove_folder);

@@ -104,10 +104,10 @@ IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
 }
 
 /*
- * Starts a process that asks @its, and waits as an open does.  It exits with 0 if it gets all, 1 if its deadline comes
+ * Starts a process that asks @its, and waits as an open does, for @wait ms.  It exits with 0 if it gets all, 1 if its deadline comes
  * while it is told that nothing can be sent, and 2 else.
  */
-static pid_t start_asker(struct exporter *its)
+static pid_t start_asker(struct exporter *its, unsigned int wait)
 {
 	struct taken taken = { .of = its };
 	struct cl_region region;
@@ -121,7 +121,7 @@ static pid_t start_asker(struct exporter *its)
 	child_begins();
 	cl_identity_self(&cl_self.identity);
 	CHECK_EQUAL(cl_region_open(&region, folder_fd, its->file_id, NULL), 0);
-	asking.wait = (struct cl_patience){ .until = cl_now() + WAIT * MS, .more = WAIT * MS, .latest = cl_now() + SOON * MS };
+	asking.wait = (struct cl_patience){ .until = cl_now() + wait * MS, .more = wait * MS, .latest = cl_now() + SOON * MS };
 	got = cl_ask(&asking);
 	_exit(got == (int)its->pieces ? 0 : got == -ETOOMANYREFS ? 1 : 2);
 }
@@ -136,7 +136,7 @@ IN_A_CHILD(an_answer_without_pieces_is_no_work_for_others)
 
 	its->error = -EAGAIN;
 	for (int i = 0; i < 3; i++)
-		asker[i] = start_asker(its);
+		asker[i] = start_asker(its, WAIT);
 	for (int i = 0; i < 3; i++) {
 		CHECK(waitpid(asker[i], &status, 0) == asker[i]);
 		CHECK(WIFEXITED(status));
@@ -154,8 +154,8 @@ static void stop_amid_the_second(struct exporter *mine, const struct cl_request 
 		raise(SIGSTOP);
 }
 
-/* The error says what the last answer said, not that there is none. */
-IN_A_CHILD(a_deadline_that_comes_amid_the_next_answer_is_told_as_the_last_one)
+/* What an asker exits with that waits for @wait ms, if the exporter says that it can send nothing, and stops amid the next answer. */
+static int told_after(unsigned int wait)
 {
 	struct exporter *its = start_serving(0);
 	pid_t asker;
@@ -163,15 +163,26 @@ IN_A_CHILD(a_deadline_that_comes_amid_the_next_answer_is_told_as_the_last_one)
 
 	its->error = -EAGAIN;
 	its->amid = stop_amid_the_second;
-	asker = start_asker(its);
+	asker = start_asker(its, wait);
 	CHECK(waitpid(asker, &status, 0) == asker);
 	CHECK(WIFEXITED(status));
-	CHECK_EQUAL(WEXITSTATUS(status), 1);
 	CHECK_EQUAL(its->kept, 2);
 	its->error = 0;
 	its->amid = NULL;
 	kill(its->pid, SIGCONT);
 	CHECK_SERVES(its);
+	return WEXITSTATUS(status);
+}
+
+/* The error says what the last answer said, unless that is long ago. */
+IN_A_CHILD(a_deadline_that_comes_amid_the_next_answer_is_told_as_the_last_one)
+{
+	CHECK_EQUAL(told_after(4 * SLOW), 1);
+}
+
+IN_A_CHILD(an_exporter_that_stops_after_it_could_send_nothing_does_not_answer)
+{
+	CHECK_EQUAL(told_after(WAIT), 2);
 }
 
 static void stop_amid_the_first(struct exporter *mine, const struct cl_request *request)
@@ -189,7 +200,7 @@ IN_A_CHILD(time_in_which_the_asker_itself_stands_still_does_not_count)
 	int status;
 
 	its->amid = stop_amid_the_first;
-	asker = start_asker(its);
+	asker = start_asker(its, WAIT);
 	CHECK(COMES_TRUE(waitpid(its->pid, &status, WUNTRACED | WNOHANG) == its->pid && WIFSTOPPED(status), SOON));
 	kill(asker, SIGSTOP);
 	CHECK(COMES_TRUE(waitpid(asker, &status, WUNTRACED | WNOHANG) == asker && WIFSTOPPED(status), SOON));
@@ -309,6 +320,7 @@ int main(void)
 		TEST(who_does_not_queue_has_its_own_time_alone),
 		TEST(an_answer_without_pieces_is_no_work_for_others),
 		TEST(a_deadline_that_comes_amid_the_next_answer_is_told_as_the_last_one),
+		TEST(an_exporter_that_stops_after_it_could_send_nothing_does_not_answer),
 		TEST(time_in_which_the_asker_itself_stands_still_does_not_count),
 		TEST(the_end_waits_for_an_answer_that_is_being_made),
 		TEST(what_stood_still_is_excused_once),

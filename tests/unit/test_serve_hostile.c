@@ -359,7 +359,7 @@ IN_A_CHILD(too_much_under_way_is_waited_for)
 		CHECK_EQUAL(recv(slow[n++], &answer, sizeof answer, MSG_PEEK), sizeof answer);
 	}
 	CHECK_EQUAL(answer.error, -EAGAIN);
-	CHECK_EQUAL(ask_simply(its, 100), -ETOOMANYREFS);
+	CHECK_EQUAL(ask_simply(its, 1000), -ETOOMANYREFS);
 	/* who has waited for a turn meanwhile has waited for that exporter, as if it did not answer */
 	CHECK_EQUAL(cl_region_open(&peer.region, folder_fd, its->file_id, NULL), 0);
 	begin = cl_now();
