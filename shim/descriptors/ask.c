@@ -18,7 +18,7 @@
 /* How long it waits before it asks again what the exporter could not send: at first, and at most. */
 #define PAUSE_FIRST MILLISECOND
 #define PAUSE_MOST (50 * MILLISECOND)
-#define SILENT (1000 * MILLISECOND) /* no answer takes so long while its exporter runs */
+#define SILENT (1000 * MILLISECOND) /* an exporter that has not answered for so long counts as stopped */
 
 /* A connection, and what came of the answers so far. */
 struct asked {
@@ -324,7 +324,8 @@ int cl_ask(struct cl_asking *asking)
 {
 	struct asked asked = { .socket = -1, .total = 1, .served = cl_live_get(asking->region, CL_LIVE_SERVED) };
 	uint64_t pause = PAUSE_FIRST;
-	uint64_t none_sent = 0; /* when the last answer came, cl_now(), if it said that no descriptors can be sent now */
+	/* if the last answer said that no descriptors can be sent now: when the pause after it was over, cl_now(); else 0 */
+	uint64_t none_sent = 0;
 	int err = 0;
 
 	cl_rank_none();

@@ -74,7 +74,7 @@ class Role:
 
     def __init__(self, bench, name, env, *args, fds=(), pair=None):
         self.name = name
-        self.library = env.get('LD_PRELOAD')
+        self.preloaded = env.get('LD_PRELOAD')
         # two processors of its own, if there are enough: otherwise its speed would depend on
         # where it happens to run
         own = None
@@ -116,10 +116,10 @@ class Role:
         if self.hear() != 'ready':
             self.fail('said something else than "ready"')
         # the dynamic linker only warns of a library that it cannot load
-        if self.library:
+        if self.preloaded:
             with open(f'/proc/{self.process.pid}/maps', encoding='utf-8') as maps:
-                if os.path.realpath(self.library) not in maps.read():
-                    self.fail(f'has not loaded {self.library}')
+                if os.path.realpath(self.preloaded) not in maps.read():
+                    self.fail(f'has not loaded {self.preloaded}')
 
     def ask(self, line, seconds=60):
         self.say(line)

@@ -2,7 +2,8 @@
 /*
  * Somebody removes our exporter file, or puts another in its place.  Importers that come after that may have a block open
  * unseen, so a free must keep it.  Each test is a process that has shared nothing yet; the importer is another process; the
- * driver is a fake one that counts calls.  No block has a grace here, so a free gives it back at once if it may.
+ * driver is a fake one that counts calls.  One block fills the budget of the grace, so a free gives any other one back at
+ * once if it may.
  */
 #include "tests/unit/budget.h"
 

@@ -104,8 +104,8 @@ IN_A_CHILD(one_that_stops_amid_others_requests_is_not)
 }
 
 /*
- * Starts a process that asks @its, and waits as an open does, for @wait ms.  It exits with 0 if it gets all, 1 if its deadline comes
- * while it is told that nothing can be sent, and 2 else.
+ * Starts a process that asks @its, and waits as an open does, for @wait ms.  It exits with 0 if it gets all, 1 if its
+ * deadline comes while it is told that nothing can be sent, and 2 else.
  */
 static pid_t start_asker(struct exporter *its, unsigned int wait)
 {
@@ -154,7 +154,7 @@ static void stop_amid_the_second(struct exporter *mine, const struct cl_request 
 		raise(SIGSTOP);
 }
 
-/* What an asker exits with that waits for @wait ms, if the exporter says that it can send nothing, and stops amid the next answer. */
+/* What an asker exits with after @wait ms, if its exporter says that it can send nothing, and stops amid the next answer. */
 static int told_after(unsigned int wait)
 {
 	struct exporter *its = start_serving(0);
