@@ -190,24 +190,34 @@ while True:
 
 def functions_called(objects):
     """Returns, by (file, name) of a function, the names of those that it calls or takes the address of."""
-    calls, before, at = {}, None, None
+    calls, named, by_place, before, at = {}, {}, [], None, None
     text = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", *objects], capture_output=True, text=True, check=False).stdout
     for line in text.splitlines():
         # (the plain tests of a string come first: they are much faster, and there are a hundred thousand lines)
         if "file format" in line and (found := re.match(r"(\S+):\s+file format", line)):
             file = source_of[found[1]]
-        elif line.endswith(">:") and (found := re.match(r"[0-9a-f]+ <(.+)>:$", line)):
-            at = (file, SPLIT.sub("", found[1]))
+        elif line.startswith("Disassembly of section "):
+            section = line.split()[-1][:-1]
+        elif line.endswith(">:") and (found := re.match(r"([0-9a-f]+) <(.+)>:$", line)):
+            at = (file, SPLIT.sub("", found[2]))
+            named[file, section, int(found[1], 16)] = at[1]
             calls.setdefault(at, set())
-        elif "R_" in line and (found := re.search(r"\bR_\w+\s+([\w.]+)(?:[-+]0x[0-9a-f]+)?$", line)):
+        elif "R_" in line and (found := re.search(r"\b(R_\w+)\s+([\w.]+?)([-+]0x[0-9a-f]+)?$", line)):
+            if found[2].startswith((".text", "cl_hot_sharing")): # a static function in another section
+                from_end = 4 if found[1].startswith("R_X86_64_P") else 0
+                by_place.append((at, (file, found[2], int(found[3] or "0", 16) + from_end)))
+            else:
+                calls[at].add(SPLIT.sub("", found[2]))
             # what the instruction before this relocation seems to name is none yet
-            calls[at].add(SPLIT.sub("", found[1]))
             before = None
         else:
             if before:
                 calls[before[0]].add(before[1])
             found = re.search(r"<([\w.]+)(?:\+0x[0-9a-f]+)?>$", line) if line.endswith(">") else None
             before = (at, SPLIT.sub("", found[1])) if found else None
+    for caller, place in by_place:
+        if place in named:
+            calls[caller].add(named[place])
     return calls
 
 
