@@ -2,10 +2,11 @@
 /* Hooks for shared memory.  An export or import makes the process one that shares. */
 #include "preload/hook_table.h"
 #include "preload/sharer.h"
+#include "shim/base/hot.h"
 #include "shim/base/options.h"
 #include "shim/shim.h"
 
-CUresult CUDAAPI cl_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
+CL_HOT_SHARING CUresult CUDAAPI cl_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	cl_sharer_remember();
 	return cl_memory_export(handle, dptr);
@@ -18,14 +19,14 @@ CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle ha
 	return cl_memory_import(dptr, handle, flags, cl_driver.cuIpcOpenMemHandle);
 }
 
-CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle,
+CL_HOT_SHARING CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle,
 					       unsigned int flags)
 {
 	cl_sharer_remember();
 	return cl_memory_import(dptr, handle, flags, cl_driver.cuIpcOpenMemHandle_v2);
 }
 
-CUresult CUDAAPI cl_hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
+CL_HOT_SHARING CUresult CUDAAPI cl_hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
 	if (!cl_sharing())
 		return cl_driver.cuIpcCloseMemHandle(dptr);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "preload/sharer.h"
 #include "preload/wrapped.h"
+#include "shim/base/hot.h"
 #include "shim/shim.h"
 
 /*
@@ -14,7 +15,7 @@
  */
 static _Atomic(pid_t) sharing_process;
 /* The warning of wrappers is given once in the life of a process, so a forked child keeps this. */
-static atomic_bool asked_for_wrappers;
+static CL_HOT_DATA atomic_bool asked_for_wrappers;
 
 void cl_sharer_remember_counted(void)
 {
@@ -23,7 +24,7 @@ void cl_sharer_remember_counted(void)
 		atomic_store_explicit(&sharing_process, getpid(), memory_order_relaxed);
 }
 
-void cl_sharer_remember(void)
+CL_HOT_SHARING void cl_sharer_remember(void)
 {
 	if (cl_sharing() && atomic_load_explicit(&asked_for_wrappers, memory_order_relaxed))
 		return;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/base/options.h"
 #include "shim/blocks/address_filter.h"
@@ -36,7 +37,7 @@
 
 /* ------------------------------------------------------------------ exporting */
 /* noinline: keeps its registers and its stack frame out of the fast path. */
-static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
+CL_HOT_SHARING static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
 							   enum cl_export_as as)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
@@ -90,7 +91,7 @@ static __attribute__((noinline)) bool export_ours(CUipcMemHandle *handle, CUdevi
 			 cl_pool_share(&cl_exporter, handle, dptr)));
 }
 
-CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
+CL_HOT_SHARING CUresult cl_memory_export(CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CL_DOOR_FAST(passes);
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
@@ -163,7 +164,7 @@ static CUresult import_own(const struct cl_resolved *resolved, CUdeviceptr *dptr
 		       CUDA_SUCCESS;
 }
 
-CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
+CL_HOT_SHARING CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
 			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
@@ -254,7 +255,7 @@ static bool own_has(enum cl_kind kind, uint64_t key)
 	       (kind == CL_MEMORY && (cl_virtual_is_open_locked(key) || cl_pool_handle_is_open_locked(key)));
 }
 
-CUresult cl_memory_close(CUdeviceptr dptr)
+CL_HOT_SHARING CUresult cl_memory_close(CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	struct cl_mapping *mapping;
@@ -299,7 +300,7 @@ static __attribute__((noinline)) CUresult not_ours(CUdeviceptr dptr, CUresult re
  * pointers.  Takes no lock and looks at no block.  Returns false if no thread does the collector's work,
  * because the slow path does it.
  */
-static bool is_none_of_ours(CUdeviceptr dptr)
+CL_HOT_SHARING static bool is_none_of_ours(CUdeviceptr dptr)
 {
 	return !cl_pool_import_may_be(&cl_exporter.pool_imports, dptr) &&
 	       __builtin_expect(!cl_block_may_be(&cl_exporter.blocks.filter, dptr), 1) &&
@@ -313,7 +314,7 @@ static inline CUresult import_freed(CUresult result, bool wake)
 	return result;
 }
 
-static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr)
+CL_HOT_SHARING static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr)
 {
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 	bool wake = false;
@@ -334,7 +335,7 @@ static __attribute__((noinline)) CUresult free_what_may_be_ours(CUdeviceptr dptr
 	return not_ours(dptr, cl_driver.cuMemFree_v2(dptr));
 }
 
-CUresult cl_memory_free(CUdeviceptr dptr)
+CL_HOT_SHARING CUresult cl_memory_free(CUdeviceptr dptr)
 {
 	CUresult result;
 
@@ -429,7 +430,7 @@ static __attribute__((noinline)) void collect_inline(void)
 	CL_DOOR(shares, CL_DOOR_OF_SHARERS);
 }
 
-void cl_memory_allocates(void)
+CL_HOT_SHARING void cl_memory_allocates(void)
 {
 	if (__builtin_expect(cl_collector_is_inline(&cl_exporter.collector), 0))
 		collect_inline();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The clock of the shim: see clock.h. */
 #include "shim/base/clock.h"
+#include "shim/base/hot.h"
 
-_Atomic uint64_t cl_clock_ahead;
+CL_HOT_DATA _Atomic uint64_t cl_clock_ahead;
 
 static uint64_t read_clock(clockid_t clock)
 {
@@ -14,12 +15,12 @@ static uint64_t read_clock(clockid_t clock)
 	       atomic_load_explicit(&cl_clock_ahead, memory_order_relaxed);
 }
 
-uint64_t cl_now(void)
+CL_HOT_SHARING uint64_t cl_now(void)
 {
 	return read_clock(CLOCK_MONOTONIC);
 }
 
-uint64_t cl_now_roughly(void)
+CL_HOT_SHARING uint64_t cl_now_roughly(void)
 {
 	return read_clock(CLOCK_MONOTONIC_COARSE);
 }

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "shim/base/hash.h"
+#include "shim/base/hot.h"
 #include "shim/blocks/address_filter.h"
 #include "shim/shm/layout.h"
 
@@ -131,7 +132,7 @@ static __attribute__((noinline)) void rebuild(struct cl_address_filter *filter, 
 		rebuild_step(filter, tables, kinds);
 }
 
-void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *tables,
+CL_HOT_SHARING void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *tables,
 			   unsigned int kinds, uint64_t address)
 {
 	uint32_t use = cl_filter_use(filter);

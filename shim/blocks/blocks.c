@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/base/hot.h"
 #include "shim/blocks/address_filter.h"
 #include "shim/blocks/blocks.h"
 #include "shim/base/fingerprint.h"
@@ -13,7 +14,7 @@
 #include "shim/self/self.h"
 
 /* -------------------------------------------------------------- found by key */
-void cl_block_unhash(struct cl_blocks *blocks, struct cl_block *block)
+CL_HOT_SHARING void cl_block_unhash(struct cl_blocks *blocks, struct cl_block *block)
 {
 	cl_block_leave_context(block);
 	if (!block->hashed)
@@ -139,9 +140,26 @@ void cl_block_rest_record_locked(struct cl_blocks *blocks, uint32_t record)
 }
 
 /* -------------------------------------------------------------------- blocks */
-static size_t size_of(enum cl_kind kind)
+/* Returns a block of @kind that is all zeros else, or NULL without memory. */
+static inline struct cl_block *block_alloc(struct cl_blocks *blocks, enum cl_kind kind)
 {
-	return kind == CL_EVENT ? sizeof(struct cl_event_block) : sizeof(struct cl_block);
+	struct cl_block *block = kind == CL_EVENT ? NULL : cl_spare_take(&blocks->spares);
+
+	if (block)
+		memset(block, 0, sizeof *block);
+	else
+		block = calloc(1, kind == CL_EVENT ? sizeof(struct cl_event_block) : sizeof *block);
+	if (block)
+		block->kind = (uint8_t)kind;
+	return block;
+}
+
+static inline void block_free(struct cl_blocks *blocks, struct cl_block *block)
+{
+	if (block->kind == CL_EVENT)
+		free(block);
+	else
+		cl_spare_give(&blocks->spares, block);
 }
 
 static void say_no_memory(void)
@@ -150,20 +168,19 @@ static void say_no_memory(void)
 				 "CUDA_ERROR_OUT_OF_MEMORY. The process is out of host memory, not of the GPU's");
 }
 
-struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind kind)
+CL_HOT_SHARING struct cl_block *cl_block_prepare_locked(struct cl_blocks *blocks, enum cl_kind kind)
 {
-	struct cl_block *block = calloc(1, size_of(kind));
+	struct cl_block *block = block_alloc(blocks, kind);
 
-	if (block && record_prepare(blocks)) {
-		block->kind = (uint8_t)kind;
+	if (block && record_prepare(blocks))
 		return block;
-	}
-	free(block);
+	if (block)
+		block_free(blocks, block);
 	say_no_memory();
 	return NULL;
 }
 
-bool cl_block_prepare_pool_locked(struct cl_blocks *blocks, struct cl_block *block, uint64_t pool)
+CL_HOT_SHARING bool cl_block_prepare_pool_locked(struct cl_blocks *blocks, struct cl_block *block, uint64_t pool)
 {
 	if (block->kind != CL_POOL || block->pool || !pool)
 		return true;
@@ -187,10 +204,10 @@ void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared
 	prepared_is_used(blocks);
 	if (prepared->kind == CL_POOL)
 		cl_own_pool_put(&blocks->own_pools, prepared->pool);
-	free(prepared);
+	block_free(blocks, prepared);
 }
 
-struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
+CL_HOT_SHARING struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 			      const struct cl_export *what, struct cl_context *context,
 			      uint32_t stack, uint32_t *generation)
 {
@@ -222,7 +239,7 @@ struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
 	return block;
 }
 
-void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)
+CL_HOT_SHARING void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)
 {
 	cl_block_unhash(blocks, block);
 	if (block->record != CL_NO_RECORD)
@@ -231,7 +248,7 @@ void cl_block_delete(struct cl_blocks *blocks, struct cl_block *block)
 		cl_block_waits_for_pool(blocks, block, false);
 		cl_own_pool_put(&blocks->own_pools, block->pool);
 	}
-	free(block);
+	block_free(blocks, block);
 }
 
 void cl_block_waits_for_pool(struct cl_blocks *blocks, struct cl_block *block, bool waits)

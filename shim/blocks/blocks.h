@@ -19,6 +19,7 @@
 #include "shim/self/own_file.h"
 #include "shim/shm/record.h"
 #include "shim/base/list.h"
+#include "shim/base/spare.h"
 #include "shim/base/table.h"
 
 /*
@@ -94,6 +95,7 @@ struct cl_blocks {
 		uint32_t chunks; /* how many chunks of records the file has */
 		uint32_t prepared; /* exports under way: by_record has room for as many fresh records */
 	} records;
+	struct cl_list spares; /* freed blocks, none of an event */
 	struct cl_made_event *made_events; /* of event_owner.c */
 	struct cl_own_pools own_pools;
 	struct cl_address_filter filter;

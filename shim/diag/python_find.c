@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "shim/base/hot.h"
 #include "shim/diag/python.h"
 #include "shim/diag/python_find.h"
 
@@ -36,8 +37,8 @@ static const struct cl_python_layout python_3_12 = {
 };
 
 /* ------------------------------------------------------------------- the interpreter */
-atomic_int cl_python_state;
-struct cl_python_interpreter cl_python;
+CL_HOT_DATA atomic_int cl_python_state;
+CL_HOT_DATA struct cl_python_interpreter cl_python;
 
 bool cl_python_read(uint64_t address, void *to, size_t n)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/base/hash.h"
+#include "shim/base/hot.h"
 #include "shim/diag/recent_closes.h"
 #include "shim/self/self.h"
 
@@ -51,7 +52,7 @@ void cl_recent_closes_add_event(const struct cl_about *what)
 	next_event = (next_event + 1) % CLOSED;
 }
 
-struct cl_about *cl_recent_closes_add_memory(void)
+CL_HOT_SHARING struct cl_about *cl_recent_closes_add_memory(void)
 {
 	return &closed[closes++ % CLOSED];
 }

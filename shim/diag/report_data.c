@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "shim/base/hash.h"
+#include "shim/base/hot.h"
 #include "shim/base/list.h"
 #include "shim/base/log.h"
 #include "shim/diag/report_data.h"
@@ -374,7 +375,7 @@ static __attribute__((noinline)) uint32_t with_python(uint32_t stack)
 	return with;
 }
 
-uint32_t cl_stack_write(bool importer)
+CL_HOT_SHARING uint32_t cl_stack_write(bool importer)
 {
 	struct cl_stack stack;
 	uint32_t word;
@@ -455,7 +456,7 @@ static struct cl_import_entry *import_entry(uint32_t index)
 	return (struct cl_import_entry *)((char *)cl_own.header + CL_AT_IMPORTS) + index;
 }
 
-struct cl_import_entry *cl_import_log_begin(uint32_t *index)
+CL_HOT_SHARING struct cl_import_entry *cl_import_log_begin(uint32_t *index)
 {
 	*index = imports.part.used;
 	if (imports.free_n)
@@ -465,7 +466,7 @@ struct cl_import_entry *cl_import_log_begin(uint32_t *index)
 	return import_entry(*index);
 }
 
-void cl_import_log_end(uint32_t index, struct cl_import_entry *to)
+CL_HOT_SHARING void cl_import_log_end(uint32_t index, struct cl_import_entry *to)
 {
 	/* release: a reader that sees the entry in use sees all of it */
 	atomic_store_explicit(&to->opens, 1, memory_order_release);
@@ -487,7 +488,7 @@ static void free_import(uint32_t index)
 	imports.free[imports.free_n++] = index;
 }
 
-void cl_import_log_opens(uint32_t index, uint64_t opens)
+CL_HOT_SHARING void cl_import_log_opens(uint32_t index, uint64_t opens)
 {
 	struct cl_import_entry *entry;
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/options.h"
 #include "shim/diag/stack.h"
 #include "shim/diag/stack_cache.h"
@@ -95,7 +96,7 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *data)
 	return walk->whole ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
-__attribute__((noinline)) void cl_stack_take(struct cl_stack *stack)
+CL_HOT_SHARING __attribute__((noinline)) void cl_stack_take(struct cl_stack *stack)
 {
 	struct walk walk = { .stack = stack, .max = (uint32_t)cl_options.stack.number };
 

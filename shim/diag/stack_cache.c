@@ -37,10 +37,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shim/base/hot.h"
 #include "shim/diag/stack_cache.h"
 
 /* Names of stacks (report_data.c) from an earlier epoch are those of the process that forked this one. */
-static _Atomic uint32_t epoch;
+static CL_HOT_DATA _Atomic uint32_t epoch;
 
 void cl_stack_forget_names(void)
 {
@@ -79,7 +80,7 @@ struct cl_cached_stack {
 static struct cl_cached_stack cached[PLACES];
 
 /* ------------------------------------------------------------- the stack's top */
-static _Atomic uint64_t main_top;
+static CL_HOT_DATA _Atomic uint64_t main_top;
 
 /* The stack of this thread.  low 0: not asked yet; top 0: not known. */
 static __thread struct {
@@ -126,7 +127,7 @@ static uint64_t top_of(uint64_t at)
  */
 #define AS_IT_IS __attribute__((noinline, no_sanitize("address"), no_sanitize("thread")))
 
-AS_IT_IS static bool stands_there(const struct cl_cached_stack *entry)
+CL_HOT_SHARING AS_IT_IS static bool stands_there(const struct cl_cached_stack *entry)
 {
 	for (uint32_t i = 0; i < entry->n; i++)
 		if (*(const volatile uint64_t *)(entry->base + entry->word[i].up) != entry->word[i].value)
@@ -155,7 +156,7 @@ static void leave(struct cl_cached_stack *entry)
 	atomic_store_explicit(&entry->busy, false, memory_order_release);
 }
 
-static void answer(const struct cl_cached_stack *entry, struct cl_stack *stack)
+CL_HOT_SHARING static void answer(const struct cl_cached_stack *entry, struct cl_stack *stack)
 {
 	uint64_t *to = stack->frame;
 
@@ -169,7 +170,7 @@ static void answer(const struct cl_cached_stack *entry, struct cl_stack *stack)
 			*to++ = entry->word[i].value;
 }
 
-bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
+CL_HOT_SHARING bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
 		   struct cl_cached_stack **to_fill)
 {
 	uint64_t top = top_of(base);

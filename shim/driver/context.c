@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "shim/base/hot.h"
 #include "shim/driver/context.h"
 #include "shim/driver/gate.h"
 #include "shim/driver/green.h"
@@ -92,7 +93,7 @@ static __attribute__((noinline)) void name_whole(struct cl_context_name *name)
 		ask_for_primary(device, &name->handle);
 }
 
-struct cl_context_name cl_context_name_of(CUcontext handle, CUdevice device)
+CL_HOT_SHARING struct cl_context_name cl_context_name_of(CUcontext handle, CUdevice device)
 {
 	struct cl_context_name name = { .handle = handle, .device = device };
 
@@ -105,7 +106,7 @@ struct cl_context_name cl_context_name_of(CUcontext handle, CUdevice device)
 	return name;
 }
 
-struct cl_context_name cl_context_name_current(void)
+CL_HOT_SHARING struct cl_context_name cl_context_name_current(void)
 {
 	CUcontext current = NULL;
 

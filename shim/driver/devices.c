@@ -2,6 +2,7 @@
 /* The UUIDs of devices, and their entries in our file: see devices.h. */
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/driver/devices.h"
 #include "shim/driver/driver.h"
 #include "shim/self/self.h"
@@ -28,7 +29,7 @@ static bool ask_driver(int device, uint8_t uuid[CL_UUID])
 	return true;
 }
 
-bool cl_device_uuid(int device, uint8_t uuid[CL_UUID])
+CL_HOT_SHARING bool cl_device_uuid(int device, uint8_t uuid[CL_UUID])
 {
 	uint8_t says[CL_UUID];
 	enum known known;
@@ -68,7 +69,7 @@ static uint8_t take_entry_locked(struct cl_device_entries *entries, struct cl_he
 	return (uint8_t)entry;
 }
 
-unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
+CL_HOT_SHARING unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
 				    const struct cl_region *region, int device)
 {
 	if (device < 0 || device >= DEVICES)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shim/base/clock.h"
+#include "shim/base/hot.h"
 #include "shim/driver/gate.h"
 #include "shim/self/self.h"
 
@@ -70,7 +71,7 @@ bool cl_gate_wait_until_locked(uint64_t until)
 	return cl_lock_wait_until(&changed, &cl_exports_lock, &t);
 }
 
-void cl_gate_changed_locked(void)
+CL_HOT_SHARING void cl_gate_changed_locked(void)
 {
 	pthread_cond_broadcast(&changed);
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/list.h"
 #include "shim/driver/green.h"
 #include "shim/self/self.h"
@@ -21,7 +22,7 @@ static uint64_t made;
 /* No other lock is taken, and no CUDA call is made, while this lock is held. */
 static struct cl_lock lock = CL_LOCK_INIT(CL_RANK_GREEN);
 
-_Atomic uint32_t cl_green_known;
+CL_HOT_DATA _Atomic uint32_t cl_green_known;
 
 static struct green *green_new_locked(const struct green *as)
 {

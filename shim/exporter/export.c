@@ -2,6 +2,7 @@
 /* Exports: see export.h. */
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/blocks/address_filter.h"
@@ -50,7 +51,7 @@ static void exported_unstamped_locked(struct cl_exporter *ex, const struct cl_bl
 }
 
 /* Counts an export of @block, and stamps @handle with its record if there is room for a stamp. */
-static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
+CL_HOT_SHARING static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
 			uint32_t generation)
 {
 	cl_count_locked(exports);
@@ -66,7 +67,7 @@ static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *
 		exported_unstamped_locked(ex, block);
 }
 
-bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
+CL_HOT_SHARING bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
 			    uint64_t now)
 {
 	uint32_t generation = 0;
@@ -80,7 +81,7 @@ bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_bloc
 	return true;
 }
 
-CUresult cl_export_publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what,
+CL_HOT_SHARING CUresult cl_export_publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what,
 				  const struct cl_context_name *of, uint32_t stack,
 				  struct cl_block *prepared, const uint64_t *returned,
 				  struct cl_about *misused, bool *orphaned)
@@ -131,7 +132,7 @@ void cl_export_tell_after_free(const struct cl_about *misused)
 }
 
 /* Asks the driver about the block that @dptr lies in.  Returns false if it knows none. */
-static bool describe(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_export *what,
+CL_HOT_SHARING static bool describe(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_export *what,
 		     struct cl_context_name *of)
 {
 	CUdeviceptr base = dptr;
@@ -163,7 +164,7 @@ static bool is_in_limbo(struct cl_exporter *ex, CUdeviceptr dptr)
 	return is;
 }
 
-enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
+CL_HOT_SHARING enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	enum cl_export_as as = CL_EXPORT_NOT_SIMPLY;
 	struct cl_block *block;
@@ -196,7 +197,7 @@ enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcMemHandle *handl
 }
 
 /* Publishes the block of @handle, which the driver has given.  See cl_export_publish_locked() for the rest. */
-static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr,
+CL_HOT_SHARING static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr,
 			       struct cl_block *prepared, uint64_t returned)
 {
 	struct cl_export what = { .kind = CL_MEMORY,
@@ -281,7 +282,7 @@ static CUresult export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle,
 	return known ? CUDA_SUCCESS : publish_memory(ex, handle, dptr, prepared, returned);
 }
 
-CUresult cl_export_new(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
+CL_HOT_SHARING CUresult cl_export_new(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	/* UINT64_MAX: if @dptr points into an unknown block, that may have gone back: ask again */
 	CUresult result = publish_memory(ex, handle, dptr, NULL, UINT64_MAX);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program frees a block or destroys an event: see free.h. */
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
@@ -38,7 +39,7 @@ struct taken {
  * Returns what we do with @key.  Unless that is FREE_NOT_OURS or FREE_AGAIN, this thread gets the block.  A
  * second free of a block waits for the first one, and then is FREE_AGAIN.
  */
-static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uint64_t key,
+CL_HOT_SHARING static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uint64_t key,
 				  struct taken *taken)
 {
 	struct cl_block *block;
@@ -83,7 +84,7 @@ static void unlock_after_free(struct cl_exporter *ex, bool orphaned)
 }
 
 /* Ends FREE_NOW: the driver has freed the block, or has refused to. */
-static CUresult freed_now(struct cl_exporter *ex, const struct taken *taken, CUresult result)
+CL_HOT_SHARING static CUresult freed_now(struct cl_exporter *ex, const struct taken *taken, CUresult result)
 {
 	struct cl_block *block = taken->block;
 	bool freed = result == CUDA_SUCCESS, orphaned = false;
@@ -250,7 +251,7 @@ static CUresult free_in_no_stream(CUdeviceptr dptr, CUstream stream)
 	return cl_driver.cuMemFree_v2(dptr);
 }
 
-bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
+CL_HOT_SHARING bool cl_free_memory(struct cl_exporter *ex, CUdeviceptr dptr, CUresult *result)
 {
 	struct taken taken;
 	enum free_as as = free_or_take(ex, dptr, NULL, free_in_no_stream, &taken, result);

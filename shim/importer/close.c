@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Closes imports: see close.h. */
+#include "shim/base/hot.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
@@ -15,7 +16,7 @@ static _Atomic bool events_closed; /* some imported event was destroyed */
  * driver may be done with that, and have given the address to a block or an event of this process.
  * The same holds where its context may be ending: such mappings count only with @going.
  */
-static struct cl_mapping *find_to_close_locked(enum cl_kind kind, uint64_t key, bool going)
+CL_HOT_SHARING static struct cl_mapping *find_to_close_locked(enum cl_kind kind, uint64_t key, bool going)
 {
 	struct cl_mapping *mapping;
 
@@ -45,7 +46,7 @@ static struct cl_mapping *find_of_current(enum cl_kind kind, uint64_t key)
 	return mapping ? mapping : find_to_close_locked(kind, key, false);
 }
 
-struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn *is_own, bool *last)
+CL_HOT_SHARING struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn *is_own, bool *last)
 {
 	struct cl_mapping *mapping;
 
@@ -63,7 +64,7 @@ struct cl_mapping *cl_close_begin(enum cl_kind kind, uint64_t key, cl_is_own_fn 
 	return mapping;
 }
 
-void cl_close_end(enum cl_kind kind, struct cl_mapping *mapping, bool closed, bool last)
+CL_HOT_SHARING void cl_close_end(enum cl_kind kind, struct cl_mapping *mapping, bool closed, bool last)
 {
 	uint32_t stack = closed && last ? cl_stack_write(true) : 0;
 

@@ -7,6 +7,8 @@
 #include <time.h>
 
 #include "shim/base/clock.h"
+#include "shim/base/hot.h"
+#include "shim/base/spare.h"
 #include "shim/base/log.h"
 #include "shim/diag/report_data.h"
 #include "shim/diag/trace.h"
@@ -17,30 +19,18 @@
 
 /* ------------------------------------------------------------------------ holds */
 struct cl_table cl_holds = CL_TABLE_BEGIN(cl_holds);
-/* Freed holds are kept for reuse: a program that opens and closes in turn then needs no malloc. */
-#ifdef CL_FREED_IS_FREED
-enum { MOST_SPARE = 0 };
-#else
-enum { MOST_SPARE = 64 };
-#endif
-static struct cl_list spare;
+static struct cl_list spares; /* freed holds */
 
 static struct cl_hold *hold_new_locked(void)
 {
-	struct cl_hold *hold = CL_LIST_FIRST(&spare, struct cl_hold, first.node);
+	struct cl_hold *hold = cl_spare_take(&spares);
 
-	if (!hold)
-		return malloc(sizeof *hold);
-	cl_list_remove(&spare, &hold->first.node);
-	return hold;
+	return hold ? hold : malloc(sizeof *hold);
 }
 
 void cl_hold_free_locked(struct cl_hold *hold)
 {
-	if (spare.n == MOST_SPARE)
-		free(hold);
-	else
-		cl_list_add_front(&spare, &hold->first.node);
+	cl_spare_give(&spares, hold);
 }
 
 /* Has the exporter keep the block until it ends, whoever closes it.  Returns 0, -ESTALE, -EBADMSG or -EAGAIN. */
@@ -81,7 +71,7 @@ bool cl_hold_wait(struct cl_hold_wait *wait)
 	return true;
 }
 
-bool cl_hold_is_refusal(int err)
+CL_HOT_SHARING bool cl_hold_is_refusal(int err)
 {
 	return err == -ESTALE || err == -EBADMSG;
 }
@@ -185,7 +175,7 @@ static bool is_late(const struct cl_region *region, uint32_t record)
 	       cl_life_state(cl_record_life(region, record)) == CL_LIMBO;
 }
 
-int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const void *handle,
+CL_HOT_SHARING int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const void *handle,
 			struct cl_hold **held)
 {
 	const struct cl_stamp stamp = *from;
@@ -224,7 +214,7 @@ int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const
 	return 0;
 }
 
-void cl_hold_drop_locked(struct cl_hold *hold)
+CL_HOT_SHARING void cl_hold_drop_locked(struct cl_hold *hold)
 {
 	/* if the slot is not ours any more, our bits in it were cleared */
 	if (!hold->pinned && cl_peer_has_slot(hold->peer))
@@ -354,7 +344,7 @@ static inline bool is_going_import(enum cl_kind kind, const struct cl_mapping *m
 	return kind == CL_POOL && ((const struct cl_pool_import *)mapping)->phase == CL_IMPORT_GOING;
 }
 
-struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *oldest,
+CL_HOT_SHARING struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *oldest,
 			       const struct cl_opening *o, uint32_t exporter_pid)
 {
 	struct cl_hold *hold = o->hold;
@@ -383,7 +373,7 @@ struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct
 }
 
 /* Deletes @mapping if it is not open and no close of it is in progress. */
-static void mapping_put_locked(enum cl_kind kind, struct cl_mapping *mapping)
+CL_HOT_SHARING static void mapping_put_locked(enum cl_kind kind, struct cl_mapping *mapping)
 {
 	struct cl_mapping *newer = CL_LIST_NEXT(mapping, struct cl_mapping, node);
 
@@ -417,13 +407,13 @@ static inline void tell_about(struct cl_about *to, enum cl_kind kind, const stru
 				 .device = (uint8_t)mapping->device };
 }
 
-void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
+CL_HOT_SHARING void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
 			   uint32_t stack)
 {
 	tell_about(to, kind, mapping, cl_now_roughly(), stack);
 }
 
-void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, bool closed,
+CL_HOT_SHARING void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, bool closed,
 				  uint32_t stack)
 {
 	struct cl_hold *hold = mapping->hold;
@@ -564,7 +554,7 @@ void cl_imports_forget(void)
 	for (size_t kind = 0; kind < sizeof cl_mappings / sizeof cl_mappings[0]; kind++)
 		cl_mappings[kind] = (struct cl_table)CL_TABLE_BEGIN(cl_mappings[kind]);
 	cl_holds = (struct cl_table)CL_TABLE_BEGIN(cl_holds);
-	spare = (struct cl_list){ 0 };
+	spares = (struct cl_list){ .n = 0 };
 	cl_turns_forget();
 	cl_peers_forget();
 }

@@ -25,16 +25,6 @@
 #include "shim/self/self.h"
 #include "shim/shm/record.h"
 
-/* AddressSanitizer finds a use after free only of memory that is freed, and not kept for reuse. */
-#ifdef __has_feature /* clang's way to say so */
-#if __has_feature(address_sanitizer)
-#define CL_FREED_IS_FREED
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define CL_FREED_IS_FREED
-#endif
-
 struct cl_mapping {
 	struct cl_link link;   /* in the table, if it is the oldest mapping at its address */
 	/*

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/log.h"
 #include "shim/diag/report_data.h"
 #include "shim/diag/recent_closes.h"
@@ -154,7 +155,7 @@ look_up(struct cl_resolved *resolved, uint64_t tail, struct cl_turn *turn, uint6
 		look_up_later(resolved, tail, turn, key);
 }
 
-void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
+CL_HOT_SHARING void cl_look_up(struct cl_resolved *resolved, void *handle, enum cl_kind kind)
 {
 	*resolved = (struct cl_resolved){ .handle = handle, .kind = kind };
 	memcpy(&resolved->pid, resolved->handle + (kind == CL_EVENT ? 0 : 8), sizeof resolved->pid);
@@ -227,7 +228,7 @@ static bool is_in_our_pid_ns(const struct cl_region *region)
  * another file.  A wrong "locked" is harmless: it names the exporter's pid, so the exporter
  * lives, and within one PID namespace a live process that maps the file is never reaped.
  */
-static bool is_there_locked(const struct cl_resolved *resolved, struct cl_hold *hold)
+CL_HOT_SHARING static bool is_there_locked(const struct cl_resolved *resolved, struct cl_hold *hold)
 {
 	struct cl_peer *peer = hold->peer;
 	const struct cl_identity *exporter = &peer->region.header->exporter;
@@ -458,7 +459,7 @@ open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind 
 	return true;
 }
 
-bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key)
+CL_HOT_SHARING bool cl_open_end(struct cl_opening *o, const struct cl_resolved *resolved, enum cl_kind kind, uint64_t key)
 {
 	if (kind == CL_POOL)
 		__builtin_unreachable();

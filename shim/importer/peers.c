@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim/base/hot.h"
 #include "shim/self/outlive.h"
 #include "shim/self/own_file.h"
 #include "shim/shm/gc.h"
@@ -39,7 +40,7 @@ static void idle_add(struct cl_peer *peer)
 	cl_list_add(&idle.peers, &peer->node);
 }
 
-static void idle_remove(struct cl_peer *peer)
+CL_HOT_SHARING static void idle_remove(struct cl_peer *peer)
 {
 	if (!peer->listed)
 		return;
@@ -100,7 +101,7 @@ static void give_slot_back(struct cl_peer *peer)
 }
 
 /* Closes the oldest idle peer if there are more than @most.  Returns false if it closed none. */
-static bool drop_oldest(unsigned int most)
+CL_HOT_SHARING static bool drop_oldest(unsigned int most)
 {
 	while (idle.peers.n > most) {
 		struct cl_peer *peer = CL_LIST_FIRST(&idle.peers, struct cl_peer, node);
@@ -220,7 +221,7 @@ static __attribute__((noinline)) struct cl_peer *get_other(uint32_t file_id, int
 	return peer;
 }
 
-struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
+CL_HOT_SHARING struct cl_peer *cl_peer_get(uint32_t file_id, int *err)
 {
 	return last && last->file_id == file_id ? last : get_other(file_id, err);
 }
@@ -257,7 +258,7 @@ int cl_peer_keep_slot(struct cl_peer *peer, bool *lost)
 	return 0;
 }
 
-void cl_peer_put(struct cl_peer *peer)
+CL_HOT_SHARING void cl_peer_put(struct cl_peer *peer)
 {
 	if (--peer->holds)
 		return;

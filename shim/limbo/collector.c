@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/base/clock.h"
 #include "shim/base/backoff.h"
@@ -427,7 +428,7 @@ void cl_collector_wake(struct cl_exporter *ex)
 		cl_collector_wake_by(ex, 0);
 }
 
-void cl_collector_watch_holders(struct cl_exporter *ex, bool orphaned)
+CL_HOT_SHARING void cl_collector_watch_holders(struct cl_exporter *ex, bool orphaned)
 {
 	if (orphaned)
 		cl_collector_wake_by(ex, cl_now() + CL_REAP_EVERY);

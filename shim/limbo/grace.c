@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/grace.h"
 #include "shim/limbo/inside.h"
@@ -51,7 +52,7 @@ struct pages {
 	unsigned int outer_n;
 };
 
-static struct pages pages_of(const struct cl_block *block)
+CL_HOT_SHARING static struct pages pages_of(const struct cl_block *block)
 {
 	uint64_t from = block->link.key, to = from + block->size;
 	uint64_t inner_from = (from + CL_GRACE_PAGE - 1) >> CL_GRACE_PAGE_BITS, inner_to = to >> CL_GRACE_PAGE_BITS;
@@ -166,7 +167,7 @@ static uint64_t added_by(const struct cl_grace *grace, unsigned int at, const st
 }
 
 /* --------------------------------------------------------------- the budget */
-void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
+CL_HOT_SHARING void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
 {
 	_Atomic uint64_t *known = &ex->grace.device_size[cl_grace_wheel_of_device(device)];
 	size_t size = 0;
@@ -180,7 +181,7 @@ void cl_grace_know_device(struct cl_exporter *ex, CUdevice device)
 		atomic_store_explicit(known, size, memory_order_relaxed);
 }
 
-bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
+CL_HOT_SHARING bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
 				bool *early)
 {
 	unsigned int at = cl_grace_wheel_of(block);

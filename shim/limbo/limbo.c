@@ -44,6 +44,7 @@
 #endif
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/diag/trace.h"
@@ -248,7 +249,7 @@ void cl_block_take_step(struct cl_exporter *ex, struct cl_block *block, enum cl_
 		enter(ex, block);
 }
 
-void cl_limbo_delete_locked(struct cl_exporter *ex, struct cl_block *block)
+CL_HOT_SHARING void cl_limbo_delete_locked(struct cl_exporter *ex, struct cl_block *block)
 {
 	cl_block_set_state(ex, block, CL_BLOCK_DELETED);
 	cl_block_delete(&ex->blocks, block);
@@ -314,7 +315,7 @@ bool cl_limbo_is_busy_locked(const struct cl_block *block)
 	return cl_block_is_taken(block) || cl_limbo_context_ends(block);
 }
 
-struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind,
+CL_HOT_SHARING struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind,
 					      uint64_t key)
 {
 	struct cl_block *block;
@@ -466,7 +467,7 @@ void cl_limbo_look_again_locked(struct cl_exporter *ex, struct cl_block *block)
 }
 
 /* ---------------------------------------------------------------------- rest */
-bool cl_limbo_is_empty(struct cl_exporter *ex)
+CL_HOT_SHARING bool cl_limbo_is_empty(struct cl_exporter *ex)
 {
 	return !atomic_load_explicit(&ex->limbo.blocks, memory_order_relaxed);
 }

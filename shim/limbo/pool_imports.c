@@ -24,6 +24,7 @@
  */
 #include <stdlib.h>
 
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/base/log.h"
 #include "shim/blocks/blocks.h"
@@ -159,7 +160,7 @@ static __attribute__((noinline)) void left_locked(struct cl_exporter *ex, struct
 	cl_unlock(&cl_exports_lock);
 }
 
-void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
+CL_HOT_SHARING void cl_pool_import_cover(struct cl_exporter *ex, CUdeviceptr address)
 {
 	struct cl_mapping *mapping;
 

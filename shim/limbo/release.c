@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
@@ -60,7 +61,7 @@ static bool name_stands(const struct cl_file_name *name, const struct stat *st, 
  *
  * Each free of a block that goes at once asks this.  Mostly that is one system call.
  */
-static bool file_is_lost_locked(struct cl_exporter *ex, uint64_t now)
+CL_HOT_SHARING static bool file_is_lost_locked(struct cl_exporter *ex, uint64_t now)
 {
 	struct timespec tick;
 	struct stat st;
@@ -83,7 +84,7 @@ static bool file_is_lost_locked(struct cl_exporter *ex, uint64_t now)
 	return true;
 }
 
-bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
+CL_HOT_SHARING bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
 			      uint64_t *before)
 {
 	bool early, refused;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "shim/base/backoff.h"
+#include "shim/base/hot.h"
 #include "shim/base/log.h"
 #include "shim/base/options.h"
 #include "shim/self/outlive.h"
@@ -17,7 +18,7 @@
 static struct cl_header header;
 #define NOTHING_YET { .fd = -1, .locks = &cl_posix_locks, .header = &header }
 struct cl_region cl_own = NOTHING_YET;
-_Atomic uint32_t cl_own_id;
+CL_HOT_DATA _Atomic uint32_t cl_own_id;
 
 /* What is remembered of failures to make the file. */
 struct no_file {
@@ -126,7 +127,7 @@ static void make_own_file(bool importer)
 				    "here on is tracked, and goes back once freed");
 }
 
-bool cl_own_need_locked(bool importer)
+CL_HOT_SHARING bool cl_own_need_locked(bool importer)
 {
 	/* once the report is written an importer makes no file: nobody would remove it */
 	if (!cl_own.file_id && !(importer && cl_self.ended))

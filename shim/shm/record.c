@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/shm/barrier.h"
 #include "shim/shm/record.h"
 
@@ -28,7 +29,7 @@ static inline uint64_t bit_of(unsigned int slot)
 }
 
 /* -------------------------------------------------------------------- holders */
-bool cl_record_held(const struct cl_region *region, uint32_t record)
+CL_HOT_SHARING bool cl_record_held(const struct cl_region *region, uint32_t record)
 {
 	/*
 	 * all words, not only those below slots_used: were that count damaged, a held block would
@@ -60,7 +61,7 @@ unsigned int cl_record_holders(const struct cl_region *region, uint32_t record, 
 }
 
 /* ------------------------------------------------------------------- exporter */
-uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const struct cl_export *what)
+CL_HOT_SHARING uint32_t cl_record_publish(struct cl_region *region, uint32_t record, const struct cl_export *what)
 {
 	struct cl_record *r = &region->record[record];
 	uint32_t generation =
@@ -113,7 +114,7 @@ void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
 	cl_full_fence();
 }
 
-bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t *before)
+CL_HOT_SHARING bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t *before)
 {
 	struct cl_record *r = &region->record[record];
 
@@ -131,7 +132,7 @@ bool cl_record_release_begin(struct cl_region *region, uint32_t record, uint64_t
 	return false;
 }
 
-void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t before, bool released)
+CL_HOT_SHARING void cl_record_release_end(struct cl_region *region, uint32_t record, uint64_t before, bool released)
 {
 	uint64_t life = released ? cl_life((uint64_t)cl_life_generation(before) + 1, CL_FREE) : before;
 
@@ -176,7 +177,7 @@ bool cl_record_orphan(struct cl_region *region, uint32_t record)
 	return cl_record_try_release(region, record);
 }
 
-bool cl_record_reusable(const struct cl_region *region, uint32_t record)
+CL_HOT_SHARING bool cl_record_reusable(const struct cl_region *region, uint32_t record)
 {
 	return cl_life_generation(cl_record_life(region, record)) < CL_GENERATIONS;
 }
@@ -230,7 +231,7 @@ void cl_record_opened(struct cl_region *region, uint32_t record)
 		;
 }
 
-bool cl_record_was_opened(const struct cl_region *region, uint32_t record)
+CL_HOT_SHARING bool cl_record_was_opened(const struct cl_region *region, uint32_t record)
 {
 	const struct cl_record *r = &region->record[record];
 
@@ -243,7 +244,7 @@ static void set_bit(struct cl_region *region, unsigned int slot, uint32_t record
 				 memory_order_seq_cst);
 }
 
-int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
+CL_HOT_SHARING int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
 		   uint32_t generation, const uint8_t *handle)
 {
 	int err = check(region, record, generation);
@@ -289,7 +290,7 @@ int cl_record_pin(struct cl_region *region, uint32_t record, uint32_t generation
 	return handshake(region, record, generation, set_pin, leave_pin, 0);
 }
 
-void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t record)
+CL_HOT_SHARING void cl_record_unhold(struct cl_region *region, unsigned int slot, uint32_t record)
 {
 	struct cl_slot *s = &region->slot[slot];
 	uint64_t life;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "shim/base/descriptor.h"
+#include "shim/base/hot.h"
 #include "shim/shm/map_place.h"
 #include "shim/shm/region.h"
 
@@ -46,7 +47,7 @@ static int posix_is_locked(struct cl_region *region, off_t byte)
 
 	return err ? err : lock.l_type != F_UNLCK;
 }
-bool cl_region_is_locked_by(const struct cl_region *region, off_t byte, uint32_t pid)
+CL_HOT_SHARING bool cl_region_is_locked_by(const struct cl_region *region, off_t byte, uint32_t pid)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
 	int err;
@@ -421,7 +422,7 @@ static bool is_file_of(const struct cl_region *region, const struct stat *st)
 	return st->st_dev == region->dev && st->st_ino == region->ino;
 }
 
-bool cl_region_stat(const struct cl_region *region, struct stat *st)
+CL_HOT_SHARING bool cl_region_stat(const struct cl_region *region, struct stat *st)
 {
 	return region->fd >= 0 && fstat(region->fd, st) == 0 && is_file_of(region, st);
 }

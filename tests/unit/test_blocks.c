@@ -160,6 +160,51 @@ static void a_block_is_found_at_each_moment_of_its_tables_growth(void **state)
 	in_a_child(events_through_their_walks);
 }
 
+/* A block that is deleted is used again for the next one, as if it were new.  So few of them are kept that it costs nothing. */
+static void deleted_blocks_are_used_again(void)
+{
+	static const struct cl_block new_one = { .kind = CL_POOL };
+	const struct cl_list *spares = &cl_exporter.blocks.spares;
+	uint64_t most = CL_MOST_SPARE;
+	struct cl_block *block;
+
+	start_with(HOUR, CL_COLLECTOR_INLINE);
+	cl_lock(&cl_exports_lock);
+	CHECK_EQUAL(spares->n, 0);
+	block = block_at(CL_MEMORY, address_of(0));
+	block->own_opens = 7;
+	block->early = block->forced_out = true;
+	cl_block_delete(&cl_exporter.blocks, block);
+	CHECK_EQUAL(spares->n, most ? 1 : 0);
+	block = cl_block_prepare_locked(&cl_exporter.blocks, CL_POOL);
+	CHECK_EQUAL(spares->n, 0);
+	CHECK(!memcmp(block, &new_one, sizeof new_one));
+	cl_block_discard_locked(&cl_exporter.blocks, block);
+	CHECK_EQUAL(spares->n, most ? 1 : 0);
+	/* that of an event is larger */
+	block_at(CL_EVENT, address_of(1));
+	CHECK_EQUAL(spares->n, most ? 1 : 0);
+	cl_block_delete(&cl_exporter.blocks, cl_block_find(&cl_exporter.blocks, CL_EVENT, address_of(1)));
+	CHECK_EQUAL(spares->n, most ? 1 : 0);
+	for (uint64_t n = 0; n < most + 10; n++)
+		block_at(CL_MEMORY, address_of(n));
+	for (uint64_t n = 0; n < most + 10; n++)
+		cl_block_delete(&cl_exporter.blocks, cl_block_find(&cl_exporter.blocks, CL_MEMORY, address_of(n)));
+	CHECK_EQUAL(spares->n, most);
+}
+static void child_has_no_spares(void)
+{
+	cl_lock(&cl_exports_lock);
+	CHECK_EQUAL(cl_exporter.blocks.spares.n, 0);
+}
+IN_A_CHILD(a_deleted_block_is_used_again_as_if_it_were_new)
+{
+	deleted_blocks_are_used_again();
+	cl_unlock(&cl_exports_lock);
+	exported_block(); /* this process shares, so a child begins anew */
+	in_a_child(child_has_no_spares);
+}
+
 static uint64_t *longest_part; /* in millionths; a child reports it to its parent */
 
 static uint64_t own_time(void)
@@ -216,6 +261,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_export_is_found_among_many),
 		cmocka_unit_test(a_block_is_found_at_each_moment_of_its_tables_growth),
+		cmocka_unit_test(a_deleted_block_is_used_again_as_if_it_were_new),
 		cmocka_unit_test(no_export_pays_for_the_others),
 	};
 

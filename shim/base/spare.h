@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Freed structs that are kept for reuse.  What makes and frees such a struct in turn then needs no malloc() and no free():
+ * beside a driver that empties the processor's caches their code and their data would have to come from far.
+ *
+ * They are on a list of their own, by a struct cl_node at their begin.  All of a list have the same size, and come from
+ * malloc().  What a reused one holds is not defined.  There is no lock: the caller holds one.
+ */
+#ifndef CL_SPARE_H
+#define CL_SPARE_H
+
+#include <stdlib.h>
+
+#include "shim/base/list.h"
+
+/* AddressSanitizer finds a use after free only of memory that is freed, and not kept for reuse. */
+#ifdef __has_feature /* clang's way to say so */
+#if __has_feature(address_sanitizer)
+#define CL_FREED_IS_FREED
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define CL_FREED_IS_FREED
+#endif
+
+#ifdef CL_FREED_IS_FREED
+enum { CL_MOST_SPARE = 0 };
+#else
+enum { CL_MOST_SPARE = 64 };
+#endif
+
+/* Returns a struct of @spares, which is no longer there, or NULL: there is none. */
+static inline void *cl_spare_take(struct cl_list *spares)
+{
+	struct cl_node *spare = spares->first;
+
+	if (spare)
+		cl_list_remove(spares, spare);
+	return spare;
+}
+
+/* Keeps @freed, which is on no list, for reuse.  Frees it if enough are kept. */
+static inline void cl_spare_give(struct cl_list *spares, void *freed)
+{
+	if (spares->n >= CL_MOST_SPARE)
+		free(freed);
+	else
+		cl_list_add_front(spares, freed);
+}
+
+#endif
