@@ -123,8 +123,11 @@ static void play_free(bool async)
 
 	if (!choose(&o, &l, &number) || (async && !usable(o.other)))
 		return;
-	/* bare, a second free before the first is done gives 0, or hangs the context (measured) */
-	if (settings->gpu && l && l->pending)
+	/*
+	 * Bare, a second free before the first is done gives 0, or hangs the context (measured).  It may not be done even
+	 * after all work was waited for, if a host function was launched behind it (measured, too).
+	 */
+	if (settings->gpu && l && (l->pending || l->in_order))
 		return;
 	if (!async && me()->busy && o.at != AT_NULL)
 		return;
