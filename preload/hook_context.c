@@ -12,6 +12,7 @@
  */
 #include "preload/hook_again.h"
 #include "preload/hook_table.h"
+#include "shim/base/hot.h"
 #include "shim/self/outlive.h"
 
 CUresult CUDAAPI cl_hook_cuInit(unsigned int flags)
@@ -102,7 +103,7 @@ static __attribute__((noinline)) CUresult retain_the_long_way(CUcontext *ctx, CU
 	return CL_WITH_MEMORY(CL_SOME_OF(device), primary_retain(ctx, device));
 }
 
-CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
+CL_HOT_SHARING CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice device)
 {
 	int beside = cl_retain_beside_begin(device);
 	CUresult result;
@@ -145,7 +146,7 @@ static __attribute__((noinline)) CUresult release_the_long_way(CUdevice device, 
 	return result;
 }
 
-static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
+CL_HOT_SHARING static CUresult primary_release(CUdevice device, CUresult(CUDAAPI *release)(CUdevice))
 {
 	int beside = cl_release_beside_begin(device);
 	uint64_t last;
@@ -167,7 +168,7 @@ CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease(CUdevice device)
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease);
 }
 
-CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+CL_HOT_SHARING CUresult CUDAAPI cl_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
 	return primary_release(device, cl_driver.cuDevicePrimaryCtxRelease_v2);
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/options.h"
 #include "shim/diag/happened.h"
 #include "shim/diag/report_data.h"
@@ -60,7 +61,7 @@ static bool has(const struct refusal *refusal, CUdeviceptr dptr)
 	       dptr < atomic_load_explicit(&refusal->end, memory_order_relaxed);
 }
 
-bool cl_refused_before(CUdeviceptr dptr)
+CL_HOT_SHARING bool cl_refused_before(CUdeviceptr dptr)
 {
 	unsigned int n = atomic_load_explicit(&refusals_n, memory_order_relaxed);
 

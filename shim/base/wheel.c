@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wheels: see wheel.h. */
+#include "shim/base/hot.h"
 #include "shim/base/wheel.h"
 
-uint8_t cl_wheel_add(struct cl_wheel *wheel, struct cl_node *node, uint64_t when, uint64_t now)
+CL_HOT_SHARING uint8_t cl_wheel_add(struct cl_wheel *wheel, struct cl_node *node, uint64_t when, uint64_t now)
 {
 	uint8_t bucket;
 
@@ -20,7 +21,7 @@ uint8_t cl_wheel_add(struct cl_wheel *wheel, struct cl_node *node, uint64_t when
 	return bucket;
 }
 
-void cl_wheel_remove(struct cl_wheel *wheel, struct cl_node *node, uint8_t bucket)
+CL_HOT_SHARING void cl_wheel_remove(struct cl_wheel *wheel, struct cl_node *node, uint8_t bucket)
 {
 	cl_list_remove(&wheel->bucket[bucket], node);
 	if (!wheel->bucket[bucket].n)

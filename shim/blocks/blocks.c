@@ -48,7 +48,7 @@ bool cl_block_has_handle(const struct cl_block *block, const void *handle)
 	return block->handle == fingerprint_of(handle);
 }
 
-struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record)
+CL_HOT_SHARING struct cl_block *cl_block_of_record(const struct cl_blocks *blocks, uint32_t record)
 {
 	struct cl_block **chunk = record < CL_RECORDS ? blocks->by_record[record / CL_CHUNK] : NULL;
 
@@ -251,7 +251,7 @@ CL_HOT_SHARING void cl_block_delete(struct cl_blocks *blocks, struct cl_block *b
 	block_free(blocks, block);
 }
 
-void cl_block_waits_for_pool(struct cl_blocks *blocks, struct cl_block *block, bool waits)
+CL_HOT_SHARING void cl_block_waits_for_pool(struct cl_blocks *blocks, struct cl_block *block, bool waits)
 {
 	if (block->kind != CL_POOL || block->waits == waits)
 		return;

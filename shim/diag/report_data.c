@@ -38,7 +38,7 @@ static struct {
 
 /* The import log.  It is under cl_imports_lock, and its growth under cl_exports_lock as well. */
 #define IMPORTS_BEGIN { { CL_AT_IMPORTS, sizeof(struct cl_import_entry), CL_IMPORTS, 0, 0, false }, NULL, 0, 0 }
-static struct imports {
+static CL_HOT_SHARING_LOCKED struct imports {
 	struct growing part;
 	uint32_t *free; /* entries that can be used again, the last one first */
 	uint32_t free_n, free_size;

@@ -10,8 +10,8 @@
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
 
-struct cl_context cl_context_unknown = { .index = CL_CONTEXT_UNKNOWN };
-struct cl_list cl_contexts;
+CL_HOT_SHARING_LOCKED struct cl_context cl_context_unknown = { .index = CL_CONTEXT_UNKNOWN };
+CL_HOT_SHARING_LOCKED struct cl_list cl_contexts;
 struct cl_context *cl_context_at[CL_CONTEXTS] = { [CL_CONTEXT_UNKNOWN] = &cl_context_unknown };
 static _Atomic uint64_t made; /* how many objects were made; changes under both locks */
 static uint64_t ends_begun;   /* how many ends of contexts have begun */
@@ -243,7 +243,7 @@ static bool others_are_inside_locked(const struct cl_context_end *end)
 	       (!end->handle && cl_gate_is_borrowed_locked(end->device));
 }
 
-uint64_t cl_context_last(void)
+CL_HOT_SHARING uint64_t cl_context_last(void)
 {
 	return atomic_load_explicit(&made, memory_order_relaxed);
 }

@@ -278,17 +278,17 @@ static inline __attribute__((always_inline)) int begin_beside(CUdevice device, u
 	return cancel_type;
 }
 
-int cl_retain_beside_begin(CUdevice device)
+CL_HOT_SHARING int cl_retain_beside_begin(CUdevice device)
 {
 	return begin_beside(device, 0);
 }
 
-int cl_release_beside_begin(CUdevice device)
+CL_HOT_SHARING int cl_release_beside_begin(CUdevice device)
 {
 	return begin_beside(device, 1);
 }
 
-void cl_beside_end(CUdevice device, int cancel_type, bool retained)
+CL_HOT_SHARING void cl_beside_end(CUdevice device, int cancel_type, bool retained)
 {
 	uncount((size_t)(unsigned int)device, a_call_beside, retained);
 	inside.depth--;

@@ -5,6 +5,7 @@
 #endif
 #include <stdlib.h>
 
+#include "shim/base/hot.h"
 #include "shim/driver/gate.h"
 #include "shim/driver/visit.h"
 #include "shim/self/self.h"
@@ -12,7 +13,7 @@
 static unsigned int visits; /* under way, of all threads; under cl_exports_lock */
 static __thread struct cl_visit *innermost __attribute__((tls_model("initial-exec")));
 
-CUresult cl_stay_begin(struct cl_stay *stay, CUcontext ctx, enum cl_stay_as as)
+CL_HOT_SHARING CUresult cl_stay_begin(struct cl_stay *stay, CUcontext ctx, enum cl_stay_as as)
 {
 	CUcontext current = NULL;
 	CUresult result = CUDA_SUCCESS;
@@ -27,7 +28,7 @@ CUresult cl_stay_begin(struct cl_stay *stay, CUcontext ctx, enum cl_stay_as as)
 	return result;
 }
 
-void cl_stay_end(struct cl_stay *stay)
+CL_HOT_SHARING void cl_stay_end(struct cl_stay *stay)
 {
 	CUcontext popped;
 

@@ -2,6 +2,7 @@
 /* Waits as the driver's free does: see wait.h. */
 #include <stdatomic.h>
 
+#include "shim/base/hot.h"
 #include "shim/driver/visit.h"
 #include "shim/driver/wait.h"
 #include "shim/self/self.h"
@@ -128,7 +129,7 @@ static __attribute__((noinline)) CUresult wait_otherwise(struct cl_wait_in in)
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? cl_driver.cuCtxSynchronize() : result;
 }
 
-CUresult cl_wait_as_a_free(struct cl_wait_in in)
+CL_HOT_SHARING CUresult cl_wait_as_a_free(struct cl_wait_in in)
 {
 	if (__builtin_expect(atomic_load_explicit(&bytes[in.index], memory_order_relaxed) == in.number * STATES + KEPT, 1)) {
 		CUresult result = wait_by_pinned();

@@ -244,7 +244,7 @@ void cl_export_discard(struct cl_exporter *ex, struct cl_block *prepared)
 	cl_unlock(&cl_exports_lock);
 }
 
-static CUresult export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
+CL_HOT_SHARING static CUresult export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	struct cl_block *block, *prepared = NULL;
 	struct cl_about misused;
@@ -290,7 +290,7 @@ CL_HOT_SHARING CUresult cl_export_new(struct cl_exporter *ex, CUipcMemHandle *ha
 	return result == CL_EXPORT_ASK_AGAIN ? cl_export_carefully(ex, handle, dptr) : result;
 }
 
-CUresult cl_export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
+CL_HOT_SHARING CUresult cl_export_carefully(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr)
 {
 	CUresult result;
 

@@ -150,7 +150,7 @@ static void free_failed(struct cl_exporter *ex, struct cl_block *block)
 }
 
 /* Puts @block into the limbo, after the wait of a free.  A stream-ordered one has a @fence instead. */
-static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struct cl_fence *fence)
+CL_HOT_SHARING static CUresult into_limbo(struct cl_exporter *ex, struct cl_block *block, struct cl_fence *fence)
 {
 	uint32_t stack = block->record == CL_NO_RECORD ? 0 : cl_stack_write(false);
 	struct cl_still_entry *still = NULL;

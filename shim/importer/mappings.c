@@ -18,8 +18,8 @@
 #include "shim/self/self.h"
 
 /* ------------------------------------------------------------------------ holds */
-struct cl_table cl_holds = CL_TABLE_BEGIN(cl_holds);
-static struct cl_list spares; /* freed holds */
+CL_HOT_SHARING_LOCKED struct cl_table cl_holds = CL_TABLE_BEGIN(cl_holds);
+static CL_HOT_SHARING_LOCKED struct cl_list spares; /* freed holds */
 
 static struct cl_hold *hold_new_locked(void)
 {
@@ -248,7 +248,7 @@ void cl_hold_keep_locked(struct cl_hold *hold, struct cl_stamp stamp, const void
 }
 
 /* --------------------------------------------------------------------- mappings */
-struct cl_table cl_mappings[] = {
+CL_HOT_SHARING_LOCKED struct cl_table cl_mappings[] = {
 	CL_TABLE_BEGIN(cl_mappings[0]),
 	CL_TABLE_BEGIN(cl_mappings[1]),
 	CL_TABLE_BEGIN(cl_mappings[2]),

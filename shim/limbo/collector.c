@@ -332,7 +332,7 @@ static void start(struct cl_exporter *ex)
 }
 
 /* Tries again to start a thread that could not be started, as often as .backoff allows. */
-static void start_again(struct cl_exporter *ex)
+CL_HOT_SHARING static void start_again(struct cl_exporter *ex)
 {
 	if (!ex->collector.running && (ex->collector.no_thread & CL_NO_THREAD_FAILED) &&
 	    cl_now() >= atomic_load_explicit(&ex->collector.next_start, memory_order_relaxed))
@@ -351,7 +351,7 @@ static void inline_pass(struct cl_exporter *ex)
 		cl_limbo_collect(ex, false);
 }
 
-void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when)
+CL_HOT_SHARING void cl_collector_wake_by(struct cl_exporter *ex, uint64_t when)
 {
 	struct cl_header *h;
 	uint64_t sleeps;

@@ -15,16 +15,17 @@
 #include "shim/limbo/state.h"
 #include "shim/limbo/still_mapped.h"
 
+/* What most calls read and write lies together, in some three pages: all but `reap`, and the end of `blocks`. */
 struct cl_exporter {
-	struct cl_blocks blocks;
 	const _Atomic uint32_t *file_id; /* of its exporter file, 0 as long as that is not made */
 	struct cl_limbo_state limbo;
 	struct cl_grace grace;
 	struct cl_fences fences;
-	struct cl_reap reap;
 	struct cl_collector collector;
 	struct cl_still_mapped still_mapped;
 	struct cl_pool_imports pool_imports;
+	struct cl_blocks blocks;
+	struct cl_reap reap;
 };
 /* Its memory of some MiB, all zeros at first, of which it touches only what it uses. */
 struct cl_exporter_room {

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "shim/base/hot.h"
 #include "shim/limbo/exporter.h"
 #include "shim/limbo/fence.h"
 #include "shim/limbo/inside.h"
@@ -344,7 +345,7 @@ struct cl_block *cl_fence_lost_locked(struct cl_exporter *ex, struct cl_fence *f
 	return block;
 }
 
-bool cl_fences_any_detached_locked(struct cl_exporter *ex)
+CL_HOT_SHARING bool cl_fences_any_detached_locked(struct cl_exporter *ex)
 {
 	return ex->fences.detached.n != 0;
 }

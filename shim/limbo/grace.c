@@ -101,7 +101,7 @@ static inline bool page_add(struct cl_grace *grace, unsigned int at, uint64_t pa
 	return true;
 }
 
-static void page_remove(struct cl_grace *grace, unsigned int at, uint64_t page, bool alone)
+CL_HOT_SHARING static void page_remove(struct cl_grace *grace, unsigned int at, uint64_t page, bool alone)
 {
 	struct cl_grace_page *entry = alone ? NULL : cl_table_find(&grace->pages, key_of(at, page));
 
@@ -198,7 +198,7 @@ CL_HOT_SHARING bool cl_grace_is_refused_locked(struct cl_exporter *ex, const str
 	       ex->grace.bytes[at] + added_by(&ex->grace, at, block) > budget;
 }
 
-void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now)
+CL_HOT_SHARING void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now)
 {
 	unsigned int at = cl_grace_wheel_of(block);
 	uint64_t tick = cl_grace_tick(&ex->grace);
@@ -212,7 +212,7 @@ void cl_grace_add_locked(struct cl_exporter *ex, struct cl_block *block, uint64_
 		ex->grace.wheels_n = at + 1;
 }
 
-void cl_grace_remove_locked(struct cl_exporter *ex, struct cl_block *block)
+CL_HOT_SHARING void cl_grace_remove_locked(struct cl_exporter *ex, struct cl_block *block)
 {
 	unsigned int at = cl_grace_wheel_of(block);
 

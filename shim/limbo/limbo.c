@@ -179,7 +179,7 @@ static inline void count_waits(struct cl_exporter *ex, const struct cl_block *bl
 		count_waits_changed(ex, block, WAITS >> to & 1);
 }
 
-bool cl_limbo_may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsigned int device)
+CL_HOT_SHARING bool cl_limbo_may_be_of(struct cl_exporter *ex, const struct cl_block *block, unsigned int device)
 {
 	if (is_on_host(block))
 		return device == CL_ANY_DEVICE;
@@ -231,7 +231,7 @@ static void enter(struct cl_exporter *ex, struct cl_block *block)
 	}
 }
 
-void cl_block_take_step(struct cl_exporter *ex, struct cl_block *block, enum cl_block_state to)
+CL_HOT_SHARING void cl_block_take_step(struct cl_exporter *ex, struct cl_block *block, enum cl_block_state to)
 {
 	enum cl_block_state from = block->state;
 
@@ -263,7 +263,7 @@ static enum cl_block_state state_after_grace(struct cl_exporter *ex, const struc
 	return block->fence ? CL_BLOCK_FENCED : CL_BLOCK_READY;
 }
 
-void cl_limbo_settle(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end_grace)
+CL_HOT_SHARING void cl_limbo_settle(struct cl_exporter *ex, struct cl_block *block, uint64_t now, bool end_grace)
 {
 	if (!end_grace && cl_grace_applies(ex, block, now)) {
 		cl_block_set_state(ex, block, CL_BLOCK_GRACE);
@@ -292,7 +292,7 @@ static inline void account_device(struct cl_limbo_device *of, struct cl_device_l
 	}
 }
 
-void cl_limbo_account(struct cl_exporter *ex, const struct cl_block *block, int sign)
+CL_HOT_SHARING void cl_limbo_account(struct cl_exporter *ex, const struct cl_block *block, int sign)
 {
 	struct cl_header *h = ex->blocks.region->header;
 	uint64_t blocks = atomic_load_explicit(&ex->limbo.blocks, memory_order_relaxed) +
@@ -304,6 +304,8 @@ void cl_limbo_account(struct cl_exporter *ex, const struct cl_block *block, int 
 	atomic_store_explicit(&h->limbo_bytes, ex->limbo.bytes, memory_order_relaxed);
 	if (sign > 0)
 		atomic_fetch_sub_explicit(&h->live_blocks, 1, memory_order_relaxed);
+	else
+		ex->limbo.returned += device_bytes(block);
 	if (is_on_host(block))
 		account_host(&ex->limbo.of[CL_LIMBO_HOST], block, sign);
 	else
@@ -434,7 +436,7 @@ static bool end_graces_locked(struct cl_exporter *ex, struct cl_block *entered, 
 	return round.ended != 0;
 }
 
-uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
+CL_HOT_SHARING uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
 			       bool *over)
 {
 	if (block->record == CL_NO_RECORD) {

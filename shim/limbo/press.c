@@ -28,11 +28,7 @@ struct cl_limbo_moved cl_limbo_moved(struct cl_exporter *ex, int device)
 
 uint64_t cl_limbo_returned_locked(struct cl_exporter *ex)
 {
-	uint64_t sum = 0;
-
-	for (unsigned int i = 0; i <= CL_LIMBO_HOST; i++)
-		sum += ex->limbo.of[i].returned;
-	return sum;
+	return ex->limbo.returned;
 }
 
 /* Ends all graces of blocks that are or may be memory of @device. */

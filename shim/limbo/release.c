@@ -296,7 +296,7 @@ static struct cl_context *context_of(const struct cl_block *block)
 	return context ? context : &cl_context_unknown;
 }
 
-void cl_release_account_locked(struct cl_exporter *ex, const struct cl_block *block, struct cl_collected *sum)
+CL_HOT_SHARING void cl_release_account_locked(struct cl_exporter *ex, const struct cl_block *block, struct cl_collected *sum)
 {
 	sum->blocks++;
 	sum->bytes += block->size;

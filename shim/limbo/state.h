@@ -35,6 +35,7 @@ struct cl_limbo_state {
 	struct cl_limbo_device {
 		uint64_t entered, returned, waits;
 	} of[CL_LIMBO_HOST + 1];
+	uint64_t returned; /* the sum of theirs */
 	uint64_t pressed_until[CL_DEVICE_LIMBOS], pressed_last; /* see cl_limbo_press() */
 	/*
 	 * Not CL_QUIET_NOT after a collection that left work to the ready map alone: the next

@@ -17,7 +17,7 @@
 /* The header of a region in memory.  Not mapped, because a mapping would take whole pages. */
 static struct cl_header header;
 #define NOTHING_YET { .fd = -1, .locks = &cl_posix_locks, .header = &header }
-struct cl_region cl_own = NOTHING_YET;
+CL_HOT_LOCKED struct cl_region cl_own = NOTHING_YET;
 CL_HOT_DATA _Atomic uint32_t cl_own_id;
 
 /* What is remembered of failures to make the file. */

@@ -17,10 +17,10 @@
 #include "shim/shm/region.h"
 
 CL_HOT_DATA atomic_int cl_sharing_flag;
-struct cl_lock cl_imports_lock = CL_LOCK_INIT(CL_RANK_IMPORTS);
 CL_HOT_LOCKED struct cl_lock cl_exports_lock = CL_LOCK_INIT(CL_RANK_EXPORTS);
+CL_HOT_SHARING_LOCKED struct cl_lock cl_imports_lock = CL_LOCK_INIT(CL_RANK_IMPORTS);
 struct cl_self cl_self;
-struct cl_counts cl_counts;
+CL_HOT_SHARING_LOCKED struct cl_counts cl_counts;
 struct cl_known cl_self_known;
 CL_HOT_DATA uint32_t *_Atomic cl_self_word;
 void (*cl_self_begin_anew)(void);

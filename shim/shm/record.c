@@ -98,7 +98,7 @@ void cl_record_unmapped(struct cl_region *region, uint32_t record, uint64_t now,
 	atomic_store_explicit(&region->record[record].freed, now, memory_order_relaxed);
 }
 
-void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
+CL_HOT_SHARING void cl_record_to_limbo(struct cl_region *region, uint32_t record, uint64_t now)
 {
 	struct cl_record *r = &region->record[record];
 	uint64_t life = atomic_load_explicit(&r->life, memory_order_relaxed);
@@ -139,7 +139,7 @@ CL_HOT_SHARING void cl_record_release_end(struct cl_region *region, uint32_t rec
 	atomic_store_explicit(&region->record[record].life, life, memory_order_release);
 }
 
-bool cl_record_try_release(struct cl_region *region, uint32_t record)
+CL_HOT_SHARING bool cl_record_try_release(struct cl_region *region, uint32_t record)
 {
 	uint64_t before;
 

@@ -80,7 +80,7 @@ fi
 
 # shellcheck disable=SC2086 # words
 set -- $silent $others
-echo "1..$((2 * $# + 6 + $(echo "$as_legacy" | wc -w)))"
+echo "1..$((2 * $# + 8 + $(echo "$as_legacy" | wc -w)))"
 percent=10
 if ! grep -qF "$key " "$expected"; then
 	# at least the processor is the same; a build without optimisation executes several times as much
@@ -156,19 +156,32 @@ set -- $(nm "$build/.libs/libculimbo.so" | awk '$3 ~ /^cl_(hook_cuMem(Alloc_v2|F
 # without optimisation the compiler does not sort functions
 [ "$percent" -ge 900 ] || { [ $# -eq 2 ] && [ $((0x$2 - 0x$1)) -le 16384 ]; }
 verdict $? "what a program calls that shares nothing lies within $((0x${2:-0} - 0x${1:-0})) bytes of code, 16,384 at most (CL_HOT)"
-# the first address, the one behind the last, and how many there are
-read -r first end count << END
-$(nm -S "$build/.libs/libculimbo.so" | awk '$4 ~ /^(cl_(options|driver|sharing_flag|self_word|async_made|descriptors_waiting|exports_lock)|known(\.lto_priv\.[0-9]+)?)$/ { print $1, $2 }' | sort | {
-	first='' end=0 count=0
-	while read -r at size; do
-		first=${first:-$at} end=$((0x$at + 0x$size)) count=$((count + 1))
-	done
-	echo "$((0x${first:-0})) $end $count"
-})
-END
-# builds with a sanitizer or without optimisation are not judged
-[ "$percent" -ge 900 ] || { [ "$count" -eq 8 ] && [ $((end - first)) -le 4096 ]; }
+# extent PATTERN: prints the first address of the symbols that match it, the one behind the last, and how many there are
+extent()
+{
+	nm -S "$build/.libs/libculimbo.so" | awk -v pattern="^($1)\$" '$4 ~ pattern { print $1, $2 }' | sort | {
+		first='' end=0 count=0
+		while read -r at size; do
+			first=${first:-$at} end=$((0x$at + 0x$size)) count=$((count + 1))
+		done
+		echo "$((0x${first:-0})) $end $count"
+	}
+}
+# lies_within COUNT MOST: true if there are COUNT symbols, in MOST bytes.  Builds with a sanitizer or without optimisation are not judged
+lies_within()
+{
+	[ "$percent" -ge 900 ] || { [ "$count" -eq "$1" ] && [ $((end - first)) -le "$2" ]; }
+}
+read -r first end count < <(extent 'cl_(options|driver|sharing_flag|self_word|async_made|descriptors_waiting|exports_lock)|known(\.lto_priv\.[0-9]+)?')
+lies_within 8 4096
 verdict $? "$count of the 8 things that it reads and writes of ours lie within $((end - first)) bytes of data, 4,096 at most (CL_HOT_DATA, CL_HOT_LOCKED)"
+# some of each part of the library
+read -r first end count < <(extent 'cl_(memory_(export|import|close|free)|export_publish_locked|block_(new|delete)|limbo_enter_locked|grace_add_locked|free_memory|record_(held|hold|unhold|publish)|hold_take_locked|mapping_add_locked|look_up|open_end|peer_get|stack_cache_find)')
+lies_within 20 40960
+verdict $? "$count of 20 functions that a share cycle calls lie within $((end - first)) bytes of code, 40,960 at most (CL_HOT_SHARING)"
+read -r first end count < <(extent 'cl_(imports_lock|counts|context_unknown|contexts|holds|mappings)|imports(\.lto_priv\.[0-9]+)?')
+lies_within 7 4096
+verdict $? "$count of 7 things that it writes lie within $((end - first)) bytes of data, 4,096 at most (CL_HOT_SHARING_LOCKED)"
 said=$("$build/tests/bench/parts" stopped 200 2>&1)
 verdict $? 'nobody waits for an exporter or importer that is stopped amid its calls'
 echo "$said" | sed 's/^/# /'
