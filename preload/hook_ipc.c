@@ -20,7 +20,7 @@ CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle(CUdeviceptr *dptr, CUipcMemHandle ha
 }
 
 CL_HOT_SHARING CUresult CUDAAPI cl_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle,
-					       unsigned int flags)
+							      unsigned int flags)
 {
 	cl_sharer_remember();
 	return cl_memory_import(dptr, handle, flags, cl_driver.cuIpcOpenMemHandle_v2);

@@ -38,7 +38,7 @@
 /* ------------------------------------------------------------------ exporting */
 /* noinline: keeps its registers and its stack frame out of the fast path. */
 CL_HOT_SHARING static __attribute__((noinline)) CUresult export_carefully(CUipcMemHandle *handle, CUdeviceptr dptr,
-							   enum cl_export_as as)
+									  enum cl_export_as as)
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	CUresult result;
@@ -165,7 +165,7 @@ static CUresult import_own(const struct cl_resolved *resolved, CUdeviceptr *dptr
 }
 
 CL_HOT_SHARING CUresult cl_memory_import(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags,
-			  CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+					 CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
 	CL_DOOR(shares, CL_DOOR_TO_SHARE);
 	struct cl_resolved resolved;

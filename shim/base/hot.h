@@ -13,7 +13,8 @@
  * threads' caches the words that they only read.  One word that functions of CL_HOT read lies elsewhere:
  * collector.no_thread of cl_exporter.
  *
- * AddressSanitizer guards no variable that has a section, so its builds have none.
+ * Cold parts of a function of CL_HOT_SHARING stay in it: gcc does not move them out of a section that we name.
+ * AddressSanitizer guards no variable that has a section, so its builds have no sections for variables.
  */
 #ifndef CL_HOT_H
 #define CL_HOT_H

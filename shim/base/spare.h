@@ -3,8 +3,12 @@
  * Freed structs that are kept for reuse.  What makes and frees such a struct in turn then needs no malloc() and no free():
  * beside a driver that empties the processor's caches their code and their data would have to come from far.
  *
- * They are on a list of their own, by a struct cl_node at their begin.  All of a list have the same size, and come from
- * malloc().  What a reused one holds is not defined.  There is no lock: the caller holds one.
+ * They are on a list, by a struct cl_node that is written over their first bytes.  All structs of a list have the same
+ * size, at least that of a node, and are memory of malloc() or calloc().  What a reused one holds is not defined.  There is
+ * no lock: the caller holds one.
+ *
+ * A sanitizer finds a use after free only of memory that is freed, so its builds keep none.  Valgrind, which runs the plain
+ * build, does not find a use of what is kept.
  */
 #ifndef CL_SPARE_H
 #define CL_SPARE_H
@@ -13,21 +17,19 @@
 
 #include "shim/base/list.h"
 
-/* AddressSanitizer finds a use after free only of memory that is freed, and not kept for reuse. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define CL_FREED_IS_FREED 1
+#endif
 #ifdef __has_feature /* clang's way to say so */
-#if __has_feature(address_sanitizer)
-#define CL_FREED_IS_FREED
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CL_FREED_IS_FREED 1
 #endif
 #endif
-#ifdef __SANITIZE_ADDRESS__
-#define CL_FREED_IS_FREED
+#ifndef CL_FREED_IS_FREED
+#define CL_FREED_IS_FREED 0
 #endif
 
-#ifdef CL_FREED_IS_FREED
-enum { CL_MOST_SPARE = 0 };
-#else
 enum { CL_MOST_SPARE = 64 };
-#endif
 
 /* Returns a struct of @spares, which is no longer there, or NULL: there is none. */
 static inline void *cl_spare_take(struct cl_list *spares)
@@ -42,7 +44,7 @@ static inline void *cl_spare_take(struct cl_list *spares)
 /* Keeps @freed, which is on no list, for reuse.  Frees it if enough are kept. */
 static inline void cl_spare_give(struct cl_list *spares, void *freed)
 {
-	if (spares->n >= CL_MOST_SPARE)
+	if (CL_FREED_IS_FREED || spares->n >= CL_MOST_SPARE)
 		free(freed);
 	else
 		cl_list_add_front(spares, freed);

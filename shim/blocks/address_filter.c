@@ -133,7 +133,7 @@ static __attribute__((noinline)) void rebuild(struct cl_address_filter *filter, 
 }
 
 CL_HOT_SHARING void cl_address_filter_add(struct cl_address_filter *filter, const struct cl_table *tables,
-			   unsigned int kinds, uint64_t address)
+					  unsigned int kinds, uint64_t address)
 {
 	uint32_t use = cl_filter_use(filter);
 	uint64_t hash = cl_hash_word(address);

@@ -140,7 +140,7 @@ void cl_block_rest_record_locked(struct cl_blocks *blocks, uint32_t record)
 }
 
 /* -------------------------------------------------------------------- blocks */
-/* Returns a block of @kind that is all zeros else, or NULL without memory. */
+/* Returns a block of @kind that is all zeros otherwise, or NULL without memory. */
 static inline struct cl_block *block_alloc(struct cl_blocks *blocks, enum cl_kind kind)
 {
 	struct cl_block *block = kind == CL_EVENT ? NULL : cl_spare_take(&blocks->spares);
@@ -208,8 +208,8 @@ void cl_block_discard_locked(struct cl_blocks *blocks, struct cl_block *prepared
 }
 
 CL_HOT_SHARING struct cl_block *cl_block_new(struct cl_blocks *blocks, struct cl_block *block,
-			      const struct cl_export *what, struct cl_context *context,
-			      uint32_t stack, uint32_t *generation)
+					     const struct cl_export *what, struct cl_context *context,
+					     uint32_t stack, uint32_t *generation)
 {
 	block->link.key = what->base;
 	block->handle = fingerprint_of(what->handle);

@@ -171,7 +171,7 @@ CL_HOT_SHARING static void answer(const struct cl_cached_stack *entry, struct cl
 }
 
 CL_HOT_SHARING bool cl_stack_cache_find(uint64_t base, uint64_t caller, uint32_t max, struct cl_stack *stack,
-		   struct cl_cached_stack **to_fill)
+					struct cl_cached_stack **to_fill)
 {
 	uint64_t top = top_of(base);
 	struct cl_cached_stack *entry = top && !(base & 7) ? place_of(base, caller) : NULL;

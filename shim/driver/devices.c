@@ -70,7 +70,7 @@ static uint8_t take_entry_locked(struct cl_device_entries *entries, struct cl_he
 }
 
 CL_HOT_SHARING unsigned int cl_device_limbo_locked(struct cl_device_entries *entries,
-				    const struct cl_region *region, int device)
+						   const struct cl_region *region, int device)
 {
 	if (device < 0 || device >= DEVICES)
 		return CL_ANY_DEVICE;

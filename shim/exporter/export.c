@@ -52,7 +52,7 @@ static void exported_unstamped_locked(struct cl_exporter *ex, const struct cl_bl
 
 /* Counts an export of @block, and stamps @handle with its record if there is room for a stamp. */
 CL_HOT_SHARING static void stamp_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
-			uint32_t generation)
+					uint32_t generation)
 {
 	cl_count_locked(exports);
 	cl_trace_block(CL_TRACE_EXPORTED, block, .generation = generation,
@@ -68,7 +68,7 @@ CL_HOT_SHARING static void stamp_locked(struct cl_exporter *ex, void *handle, st
 }
 
 CL_HOT_SHARING bool cl_export_again_locked(struct cl_exporter *ex, void *handle, struct cl_block *block,
-			    uint64_t now)
+					   uint64_t now)
 {
 	uint32_t generation = 0;
 
@@ -82,9 +82,9 @@ CL_HOT_SHARING bool cl_export_again_locked(struct cl_exporter *ex, void *handle,
 }
 
 CL_HOT_SHARING CUresult cl_export_publish_locked(struct cl_exporter *ex, void *handle, struct cl_export *what,
-				  const struct cl_context_name *of, uint32_t stack,
-				  struct cl_block *prepared, const uint64_t *returned,
-				  struct cl_about *misused, bool *orphaned)
+						 const struct cl_context_name *of, uint32_t stack,
+						 struct cl_block *prepared, const uint64_t *returned,
+						 struct cl_about *misused, bool *orphaned)
 {
 	struct cl_context *context;
 	struct cl_block *block;
@@ -133,7 +133,7 @@ void cl_export_tell_after_free(const struct cl_about *misused)
 
 /* Asks the driver about the block that @dptr lies in.  Returns false if it knows none. */
 CL_HOT_SHARING static bool describe(struct cl_exporter *ex, CUdeviceptr dptr, struct cl_export *what,
-		     struct cl_context_name *of)
+				    struct cl_context_name *of)
 {
 	CUdeviceptr base = dptr;
 	CUcontext ctx = NULL;
@@ -198,7 +198,7 @@ CL_HOT_SHARING enum cl_export_as cl_export_simply(struct cl_exporter *ex, CUipcM
 
 /* Publishes the block of @handle, which the driver has given.  See cl_export_publish_locked() for the rest. */
 CL_HOT_SHARING static CUresult publish_memory(struct cl_exporter *ex, CUipcMemHandle *handle, CUdeviceptr dptr,
-			       struct cl_block *prepared, uint64_t returned)
+					      struct cl_block *prepared, uint64_t returned)
 {
 	struct cl_export what = { .kind = CL_MEMORY,
 				  .base = dptr,

@@ -40,7 +40,7 @@ struct taken {
  * second free of a block waits for the first one, and then is FREE_AGAIN.
  */
 CL_HOT_SHARING static enum free_as take_for_free(struct cl_exporter *ex, enum cl_kind kind, uint64_t key,
-				  struct taken *taken)
+						 struct taken *taken)
 {
 	struct cl_block *block;
 	enum free_as as = FREE_NOT_OURS;

@@ -176,7 +176,7 @@ static bool is_late(const struct cl_region *region, uint32_t record)
 }
 
 CL_HOT_SHARING int cl_hold_take_locked(struct cl_peer *peer, const struct cl_stamp *from, const void *handle,
-			struct cl_hold **held)
+				       struct cl_hold **held)
 {
 	const struct cl_stamp stamp = *from;
 	struct cl_hold *hold;
@@ -345,7 +345,7 @@ static inline bool is_going_import(enum cl_kind kind, const struct cl_mapping *m
 }
 
 CL_HOT_SHARING struct cl_mapping *cl_mapping_add_locked(enum cl_kind kind, uint64_t key, struct cl_mapping *oldest,
-			       const struct cl_opening *o, uint32_t exporter_pid)
+							const struct cl_opening *o, uint32_t exporter_pid)
 {
 	struct cl_hold *hold = o->hold;
 	struct cl_mapping *mapping, *last = NULL;
@@ -408,13 +408,13 @@ static inline void tell_about(struct cl_about *to, enum cl_kind kind, const stru
 }
 
 CL_HOT_SHARING void cl_mapping_last_close(struct cl_about *to, enum cl_kind kind, const struct cl_mapping *mapping,
-			   uint32_t stack)
+					  uint32_t stack)
 {
 	tell_about(to, kind, mapping, cl_now_roughly(), stack);
 }
 
 CL_HOT_SHARING void cl_mapping_closed_locked(enum cl_kind kind, struct cl_mapping *mapping, bool closed,
-				  uint32_t stack)
+					     uint32_t stack)
 {
 	struct cl_hold *hold = mapping->hold;
 

@@ -182,7 +182,7 @@ CL_HOT_SHARING void cl_grace_know_device(struct cl_exporter *ex, CUdevice device
 }
 
 CL_HOT_SHARING bool cl_grace_is_refused_locked(struct cl_exporter *ex, const struct cl_block *block, uint64_t now,
-				bool *early)
+					       bool *early)
 {
 	unsigned int at = cl_grace_wheel_of(block);
 	uint64_t budget, most;

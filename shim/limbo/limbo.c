@@ -318,7 +318,7 @@ bool cl_limbo_is_busy_locked(const struct cl_block *block)
 }
 
 CL_HOT_SHARING struct cl_block *cl_limbo_find_settled_locked(struct cl_exporter *ex, enum cl_kind kind,
-					      uint64_t key)
+							     uint64_t key)
 {
 	struct cl_block *block;
 	uint64_t until = 0;
@@ -437,7 +437,7 @@ static bool end_graces_locked(struct cl_exporter *ex, struct cl_block *entered, 
 }
 
 CL_HOT_SHARING uint64_t cl_limbo_enter_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
-			       bool *over)
+					      bool *over)
 {
 	if (block->record == CL_NO_RECORD) {
 		cl_block_set_state(ex, block, CL_BLOCK_UNTRACKED);

@@ -85,7 +85,7 @@ CL_HOT_SHARING static bool file_is_lost_locked(struct cl_exporter *ex, uint64_t 
 }
 
 CL_HOT_SHARING bool cl_limbo_can_skip_locked(struct cl_exporter *ex, struct cl_block *block, uint64_t now,
-			      uint64_t *before)
+					     uint64_t *before)
 {
 	bool early, refused;
 

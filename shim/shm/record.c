@@ -245,7 +245,7 @@ static void set_bit(struct cl_region *region, unsigned int slot, uint32_t record
 }
 
 CL_HOT_SHARING int cl_record_hold(struct cl_region *region, unsigned int slot, uint32_t record,
-		   uint32_t generation, const uint8_t *handle)
+				  uint32_t generation, const uint8_t *handle)
 {
 	int err = check(region, record, generation);
 

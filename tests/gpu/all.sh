@@ -14,8 +14,8 @@
 # exit status, its time, its last line.  A suite that fails does not stop the others.  The exit status is
 # 0 when none failed.
 #
-# CLIENTS_DIR may have the folders pools (pool_clients_get.sh), share (share_clients_get.sh) and ucx (UCX,
-# installed).  Without one of them its suite is "not run".
+# CLIENTS_DIR may have the folders pools (pool_clients_get.sh), share (share_clients_get.sh) and ucx
+# (ucx_get.sh).  Without one of them its suite is "not run".
 #
 # On a machine with two GPUs two parts can run at the same time, each with its own CUDA_VISIBLE_DEVICES.  The part two
 # then runs what needs both GPUs, without that variable.

@@ -77,10 +77,13 @@ finds() { # TEXT...
 
 @test "house: a variable in shm/ or base/ is found" {
 	copy
-	plant shim/shm/planted.c 'int planted; static int hidden = 3; int f(void) { static int n; return hidden++ + n++; }'
+	plant shim/shm/planted.c '#include "shim/base/hot.h"' \
+		'int planted; static int hidden = 3; int f(void) { static int n; return hidden++ + n++; }' \
+		'CL_HOT_DATA int read_often; CL_HOT_LOCKED int locked; CL_HOT_SHARING_LOCKED int shared;'
 	compile shim/shm/planted.c
 	finds "shim/shm/planted.c: planted: a variable" "shim/shm/planted.c: hidden: a variable" \
-		"shim/shm/planted.c: n.0: a variable"
+		"shim/shm/planted.c: n.0: a variable" "shim/shm/planted.c: read_often: a variable" \
+		"shim/shm/planted.c: locked: a variable" "shim/shm/planted.c: shared: a variable"
 }
 
 @test "house: a circle of files is found" {

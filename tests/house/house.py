@@ -20,6 +20,7 @@ object whose functions or variables it uses.  Each of these prints a line:
 The exit status is 1 if there is any.
 """
 
+import bisect
 import graphlib
 import pathlib
 import re
@@ -152,7 +153,7 @@ for line in listed.stdout.splitlines() if listed else ():
         defined.setdefault((source.startswith("tools/"), name), source)
         if kind == "T":
             functions.add(name)
-    writable = re.match(r"\.t?(bss|data)(\.(?!rel\.ro)|$)|\*COM\*", section)
+    writable = re.match(r"\.t?(bss|data)(\.(?!rel\.ro)|$)|cl_hot_(data|locked|sharing_locked)$|\*COM\*", section)
     if source.startswith(NO_STATE) and writable and name.split(".")[0] not in STATE_ALLOWED:
         wrong.append(f"{source}: {name}: a variable, in a room without state")
 
@@ -215,9 +216,12 @@ def functions_called(objects):
                 calls[before[0]].add(before[1])
             found = re.search(r"<([\w.]+)(?:\+0x[0-9a-f]+)?>$", line) if line.endswith(">") else None
             before = (at, SPLIT.sub("", found[1])) if found else None
+    begins = sorted(named)
     for caller, place in by_place:
-        if place in named:
-            calls[caller].add(named[place])
+        # the function that @place lies in: a cold part jumps back into the middle of its own
+        i = bisect.bisect_right(begins, place) - 1
+        if i >= 0 and begins[i][:2] == place[:2]:
+            calls[caller].add(named[begins[i]])
     return calls
 
 
