@@ -29,8 +29,6 @@
 #define CL_FREED_IS_FREED 0
 #endif
 
-enum { CL_MOST_SPARE = 64 };
-
 /* Returns a struct of @spares, which is no longer there, or NULL: there is none. */
 static inline void *cl_spare_take(struct cl_list *spares)
 {
@@ -41,10 +39,10 @@ static inline void *cl_spare_take(struct cl_list *spares)
 	return spare;
 }
 
-/* Keeps @freed, which is on no list, for reuse.  Frees it if enough are kept. */
-static inline void cl_spare_give(struct cl_list *spares, void *freed)
+/* Keeps @freed, which is on no list, for reuse.  Frees it if @most are kept. */
+static inline void cl_spare_give(struct cl_list *spares, void *freed, uint64_t most)
 {
-	if (CL_FREED_IS_FREED || spares->n >= CL_MOST_SPARE)
+	if (CL_FREED_IS_FREED || spares->n >= most)
 		free(freed);
 	else
 		cl_list_add_front(spares, freed);

@@ -159,7 +159,7 @@ static inline void block_free(struct cl_blocks *blocks, struct cl_block *block)
 	if (block->kind == CL_EVENT)
 		free(block);
 	else
-		cl_spare_give(&blocks->spares, block);
+		cl_spare_give(&blocks->spares, block, CL_MOST_SPARE_BLOCKS);
 }
 
 static void say_no_memory(void)

@@ -84,6 +84,11 @@ struct cl_event_block {
 };
 
 enum { CL_RECORDS_RESTING = 256 };
+/*
+ * 96 KiB of them.  A program that shares small blocks in a loop frees many thousand a second, and the limbo gives them back
+ * some hundred at once: a grace ends in 64 steps.
+ */
+enum { CL_MOST_SPARE_BLOCKS = 1024 };
 
 struct cl_blocks {
 	struct cl_region *region; /* has their records */
@@ -95,7 +100,7 @@ struct cl_blocks {
 		uint32_t chunks; /* how many chunks of records the file has */
 		uint32_t prepared; /* exports under way: by_record has room for as many fresh records */
 	} records;
-	struct cl_list spares; /* freed blocks, none of an event */
+	struct cl_list spares; /* freed blocks, none of an event: CL_MOST_SPARE_BLOCKS at most */
 	struct cl_made_event *made_events; /* of event_owner.c */
 	struct cl_own_pools own_pools;
 	struct cl_address_filter filter;

@@ -19,6 +19,7 @@
 
 /* ------------------------------------------------------------------------ holds */
 CL_HOT_SHARING_LOCKED struct cl_table cl_holds = CL_TABLE_BEGIN(cl_holds);
+enum { MOST_SPARE = 64 };
 static CL_HOT_SHARING_LOCKED struct cl_list spares; /* freed holds */
 
 static struct cl_hold *hold_new_locked(void)
@@ -30,7 +31,7 @@ static struct cl_hold *hold_new_locked(void)
 
 void cl_hold_free_locked(struct cl_hold *hold)
 {
-	cl_spare_give(&spares, hold);
+	cl_spare_give(&spares, hold, MOST_SPARE);
 }
 
 /* Has the exporter keep the block until it ends, whoever closes it.  Returns 0, -ESTALE, -EBADMSG or -EAGAIN. */

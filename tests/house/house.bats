@@ -34,7 +34,7 @@ plant() { # FILE TEXT...
 
 compile() { # FILE
 	object=$work/build/${1%/*}/.libs/libshim_la-$(basename "$1" .c).o
-	"${CC%% *}" -std=gnu11 -w -fPIC -c -o "$object" "$work/source/$1"
+	"${CC%% *}" -std=gnu11 -w -fPIC -I "$work/source" -c -o "$object" "$work/source/$1"
 }
 
 finds() { # TEXT...

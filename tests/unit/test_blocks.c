@@ -160,12 +160,12 @@ static void a_block_is_found_at_each_moment_of_its_tables_growth(void **state)
 	in_a_child(events_through_their_walks);
 }
 
-/* A block that is deleted is used again for the next one, as if it were new.  Those that are kept take 8 KiB at most. */
+/* A block that is deleted is used again for the next one, as if it were new.  Those that are kept take 96 KiB at most. */
 static void deleted_blocks_are_used_again(void)
 {
 	static const struct cl_block new_one = { .kind = CL_POOL };
 	const struct cl_list *spares = &cl_exporter.blocks.spares;
-	uint64_t most = CL_FREED_IS_FREED ? 0 : CL_MOST_SPARE;
+	uint64_t most = CL_FREED_IS_FREED ? 0 : CL_MOST_SPARE_BLOCKS;
 	struct cl_block *block;
 
 	start_with(HOUR, CL_COLLECTOR_INLINE);
@@ -191,7 +191,7 @@ static void deleted_blocks_are_used_again(void)
 	for (uint64_t n = 0; n < most + 10; n++)
 		cl_block_delete(&cl_exporter.blocks, cl_block_find(&cl_exporter.blocks, CL_MEMORY, address_of(n)));
 	CHECK_EQUAL(spares->n, most);
-	CHECK(spares->n * sizeof(struct cl_block) <= 8192);
+	CHECK(spares->n * sizeof(struct cl_block) <= 96 << 10);
 }
 static void child_has_no_spares(void)
 {
