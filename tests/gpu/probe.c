@@ -568,7 +568,7 @@ static bool wanted(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	static const struct more_question *const more[] = { pool_questions, capture_questions, pinned_questions,
-							   import_questions, last_questions };
+							   import_questions, last_questions, costs_questions };
 
 	at = mmap(NULL, 128, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED)

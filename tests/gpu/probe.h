@@ -34,6 +34,6 @@ struct more_question {
 	unsigned int limit_ms; /* 0: QUESTION_MS */
 };
 extern const struct more_question pool_questions[], capture_questions[], pinned_questions[], import_questions[],
-	last_questions[];
+	last_questions[], costs_questions[];
 
 #endif
