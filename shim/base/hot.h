@@ -7,11 +7,14 @@
  * they add a fifth less on the simulated driver (`hand_over alone`).  CL_HOT_SHARING stands before a function on the
  * way of a program that shares blocks in a loop: it exports, opens, closes and frees them.
  *
- * CL_HOT_DATA marks a variable that functions of both sorts read and that is seldom written.  CL_HOT_LOCKED marks one
- * that functions of CL_HOT write under a lock, and the lock itself.  CL_HOT_SHARING_LOCKED marks one that functions
- * of CL_HOT_SHARING alone write.  Each sort has a section of its own, so a thread that writes does not take from other
- * threads' caches the words that they only read.  One word that functions of CL_HOT read lies elsewhere:
- * collector.no_thread of cl_exporter.
+ * CL_HOT_DATA marks a variable that functions of either sort read and that is seldom written.  CL_HOT_LOCKED marks one
+ * that functions of CL_HOT write, mostly under a lock, and the lock itself.  CL_HOT_SHARING_LOCKED marks one of those that
+ * functions of CL_HOT_SHARING write and functions of CL_HOT do not.  Each sort has a section of its own, so a thread that
+ * writes does not take from other threads' caches the words that they only read.  One word that functions of CL_HOT read
+ * lies elsewhere: collector.no_thread of cl_exporter.
+ *
+ * The linker places the sections in the order in which it meets them, and CL_HOT_SHARING_LOCKED must not come before
+ * CL_HOT_LOCKED.  Therefore cl_own is of CL_HOT_LOCKED; guard.sh sees to that.
  *
  * Cold parts of a function of CL_HOT_SHARING stay in it: gcc does not move them out of a section that we name.
  * AddressSanitizer guards no variable that has a section, so its builds have no sections for variables.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much memory our part of a share cycle's calls touches: lines of the processor's cache (64 bytes), and pages (4 KiB).
 
-    footprint.py [--library LIBCULIMBO] [--where] BUILD_DIR [SIZE...]
+    footprint.py [--instead LIBCULIMBO] [--where] BUILD_DIR [SIZE...]
 
 A driver's own work empties the caches between our calls, so these numbers say more about what a call takes beside a GPU
 than its instructions.  An exporter and a consumer (share_cycle.c) play a few cycles with blocks of SIZE bytes (64 MiB and
@@ -26,6 +26,11 @@ CALLS = {'cl_stub_' + name: name
          for name in ('cuMemAlloc_v2', 'cuIpcGetMemHandle', 'cuMemFree_v2', 'cuIpcOpenMemHandle_v2', 'cuIpcCloseMemHandle')}
 CYCLES, FIRST = 24, 10
 LINE, PAGE = 6, 12 # bits
+MOST = 1 << 30 # bytes of a block: the simulated device has 4 GiB
+
+
+class Failed(Exception):
+    """What is to be said to whoever has called this."""
 
 
 def played(build, library, role, size, scratch):
@@ -44,30 +49,43 @@ def played(build, library, role, size, scratch):
         if which == role:
             command = ['valgrind', '--tool=lackey', '--trace-mem=yes', f'--log-file={log}', *command]
         process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[end.fileno()])
+        processes.append(process)
         if process.stdout.readline() != b'ready\n':
-            sys.exit(f'footprint.py: {which} does not begin')
+            raise Failed(f'{which} does not begin')
         return process
 
+    processes = []
+    try:
+        play(start, ends, size, role, maps := [])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return log, sorted((int(m[0].split('-')[0], 16), int(m[0].split('-')[1], 16), m[5].strip() if len(m) > 5 else '') for m in maps)
+
+
+def play(start, ends, size, role, maps):
+    """Plays the cycles to their end; `maps` gets the lines of /proc/PID/maps of the process in `role`."""
     consumer = start('consumer', ends[1], f'link={ends[1].fileno()}')
     exporter = start('exporter', ends[0], f'links={ends[0].fileno()}', f'size={size}', 'seconds=0.001', f'cycles={CYCLES}', 'ends=1')
     for end in ends:
         end.close()
     with open(f'/proc/{(exporter if role == "exporter" else consumer).pid}/maps', encoding='utf-8') as file:
-        maps = [line.split(maxsplit=5) for line in file]
+        maps.extend(line.split(maxsplit=5) for line in file)
     exporter.stdin.write(b'go\n')
     exporter.stdin.flush()
-    exporter.stdout.readline()
+    if not exporter.stdout.readline():
+        raise Failed(f'no cycle was played with blocks of {size} bytes')
     for process in (exporter, consumer):
         process.stdin.close()
         process.wait(100)
-    return log, sorted((int(m[0].split('-')[0], 16), int(m[0].split('-')[1], 16), m[5].strip() if len(m) > 5 else '') for m in maps)
 
 
 class Places:
     """Tells what an address belongs to."""
 
     def __init__(self, maps, library):
-        self.maps, self.library = maps, library
+        self.maps, self.ours = maps, library
         self.base = min(m[0] for m in maps if m[2] == library)
         names = subprocess.run(['nm', '-S', '--defined-only', library], capture_output=True, text=True, check=True).stdout
         self.symbols = sorted((int(f[0], 16), int(f[1], 16), f[3]) for f in map(str.split, names.splitlines()) if len(f) == 4)
@@ -84,7 +102,7 @@ class Places:
         if page not in self.owners:
             file = self.file(address) or ''
             them = 'libcuda' in file or 'share_cycle' in file
-            self.owners[page] = 'us' if file == self.library else 'them' if them else None
+            self.owners[page] = 'us' if file == self.ours else 'them' if them else None
         return self.owners[page]
 
     def name(self, address):
@@ -136,16 +154,33 @@ def where(call, places):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--library', help='another build of it')
+    parser.add_argument('--instead', metavar='LIBCULIMBO', help='another build of it')
     parser.add_argument('--where', action='store_true')
     parser.add_argument('build', metavar='BUILD_DIR')
     parser.add_argument('sizes', metavar='SIZE', type=int, nargs='*', default=[64 << 20, 1 << 10], help='of a block, bytes')
     args = parser.parse_args()
-    build = os.path.abspath(args.build)
-    library = os.path.realpath(args.library or f'{build}/.libs/libculimbo.so')
+    build = os.path.realpath(args.build)
+    library = os.path.realpath(args.instead or f'{build}/.libs/libculimbo.so')
+    if not shutil.which('valgrind'):
+        parser.error('valgrind is not installed, and it is what counts')
+    for file in (library, f'{build}/tests/bench/share_cycle', f'{build}/tools/sim/.libs/libcuda.so.1'):
+        if not os.path.isfile(file):
+            parser.error(f'there is no {file}: a finished build tree with its check programs is needed')
+    if ' ' in library or ':' in library:
+        parser.error(f'LD_PRELOAD takes no path with a space or a colon: {library}')
+    for size in args.sizes:
+        if not 8 <= size <= MOST:
+            parser.error(f'SIZE {size}: 8 to {MOST} bytes are allowed')
+    try:
+        measure(build, library, args.sizes, args.where)
+    except Failed as failed:
+        sys.exit(f'footprint.py: {failed}')
+
+
+def measure(build, library, sizes, with_places):
     print(f'{"size":>10}  {"call":22}{"instructions":>13}{"lines of code":>15}{"pages":>7}{"lines of data":>15}{"pages":>7}')
     with tempfile.TemporaryDirectory(prefix='culimbo-footprint.', dir='/dev/shm' if os.path.isdir('/dev/shm') else None) as scratch:
-        for size in args.sizes:
+        for size in sizes:
             for role in ('exporter', 'consumer'):
                 log, maps = played(build, library, role, size, scratch)
                 places = Places(maps, library)
@@ -158,7 +193,7 @@ def main():
                         lambda c: c.instructions, lambda c: len(c.code), lambda c: len({line >> PAGE - LINE for line in c.code}),
                         lambda c: len(c.data), lambda c: len({line >> PAGE - LINE for line in c.data}))]
                     print(f'{size:>10}  {name:22}{middle[0]:>13}{middle[1]:>15}{middle[2]:>7}{middle[3]:>15}{middle[4]:>7}')
-                    if args.where:
+                    if with_places:
                         where(each[-3], places)
 
 

@@ -5,7 +5,7 @@
 #
 #	bash tests/gpu/ucx_get.sh DIR UCX [CUDA]
 #
-# DIR (created anew) is where UCX is installed; it is built in DIR.build.  UCX is a checkout of its release from
+# DIR is where UCX is installed, and DIR.build where it is built: what is in these two is removed first.  UCX is a checkout of its release from
 # github.com/openucx/ucx, in which configure is made if it lacks it (autoconf, automake and libtool must be there).
 # CUDA is the toolkit (/usr/local/cuda), whose nvcc must be able to compile for the GPU of compute capability 9.0
 # (UCX_GENCODE).  NVML's header may be missing there: then pip fetches it.  A machine without a driver has no NVML and
@@ -23,19 +23,26 @@ die()
 }
 [ -e "$ucx/autogen.sh" ] || [ -e "$ucx/configure" ] || die "$ucx is no checkout of UCX"
 [ -x "$cuda/bin/nvcc" ] || die "there is no $cuda/bin/nvcc: without it UCX has 263 tests less"
-ucx=$(cd "$ucx" && pwd) cuda=$(cd "$cuda" && pwd)
+ucx=$(realpath "$ucx") cuda=$(realpath "$cuda") to=$(realpath -m "$to")
+for folder in "$ucx" "$cuda"; do
+	case $folder/ in "$to"/* | "$to".build/*) die "$folder lies in $to or $to.build, which are removed" ;; esac
+done
+nvml=$cuda/include/nvml.h
+if [ ! -e "$nvml" ]; then
+	fetched=$(mktemp -d)
+	trap 'rm -rf "$fetched"' EXIT
+	python3 -m pip install --quiet --disable-pip-version-check --no-input --no-deps --root-user-action=ignore \
+		--target "$fetched" nvidia-nvml-dev
+	nvml=$(find "$fetched" -name nvml.h)
+	[ -n "$nvml" ] || die "there is no nvml.h in $cuda/include, and pip has none"
+fi
 rm -rf "$to" "$to.build"
 mkdir -p "$to" "$to.build/cuda/include" "$to.build/cuda/lib64" "$to.build/ucx"
-to=$(cd "$to" && pwd)
 
 # The toolkit, with what may be missing in it
 ln -s "$cuda"/include/* "$to.build/cuda/include/"
 ln -s "$cuda"/lib64/* "$to.build/cuda/lib64/"
-if [ ! -e "$cuda/include/nvml.h" ]; then
-	python3 -m pip install --quiet --disable-pip-version-check --no-input --no-deps --root-user-action=ignore \
-		--target "$to.build/nvml" nvidia-nvml-dev
-	find "$to.build/nvml" -name nvml.h -exec cp {} "$to.build/cuda/include/" \;
-fi
+[ -e "$to.build/cuda/include/nvml.h" ] || cp "$nvml" "$to.build/cuda/include/"
 sed -n 's/.*\b\(nvml[A-Z][A-Za-z0-9_]*\) *(.*/void \1(void) {}/p' "$to.build/cuda/include/nvml.h" | sort -u >"$to.build/nvml.c"
 gcc -w -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 "$to.build/nvml.c" -o "$to.build/cuda/lib64/libnvidia-ml.so"
 ln -sf libnvidia-ml.so "$to.build/cuda/lib64/libnvidia-ml.so.1"
